@@ -1,0 +1,3 @@
+//! The CNI plugin `meshgate-cni`.
+
+fn main() {}

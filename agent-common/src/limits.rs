@@ -1,0 +1,16 @@
+//! How much the maps hold.
+
+/// Pods on one node that can be enrolled at a time (Kubernetes' default limit is 110 for all pods).
+pub const PODS: usize = 4096;
+/// Addresses of enrolled pods: room for four each.
+pub const ADDRESSES: usize = 4 * PODS;
+/// Networks that one agent can know.
+pub const NETWORKS: usize = 1024;
+/// Connections between connect and accept, at a time.
+pub const HANDOVERS: usize = 65_536;
+/// Open connections of the node's own processes to enrolled pods.
+pub const TRUSTED: usize = 65_536;
+/// Listeners of proxies: two ports and up to [`LISTENER_SLOTS`] for each pod.
+pub const LISTENERS: usize = 4 * PODS;
+/// Listeners of one port in one pod that are kept: rolling proxies and worker threads share a port (`SO_REUSEPORT`).
+pub const LISTENER_SLOTS: u32 = 8;

@@ -1,0 +1,16 @@
+//! Ports, marks and numbers of the ambient contract (Istio, architecture/ambient/ztunnel.md).
+
+/// The proxy's listener for outbound connections of the pod.
+pub const OUTBOUND: u16 = 15001;
+/// The proxy's listener for inbound connections that are not HBONE.
+pub const INBOUND: u16 = 15006;
+/// The proxy's listener for HBONE; the original destination is the listener itself, so it is never redirected.
+pub const HBONE: u16 = 15008;
+/// Mark of a pod's connection whose answers must come back to the proxy (`wire` mode only).
+pub const RETURN_MARK: u32 = 0x111;
+/// Bits of a mark that belong to the mesh.
+pub const MARK_MASK: u32 = 0xfff;
+/// Routing table of `wire` mode: everything is local, by way of `lo`.
+pub const RETURN_TABLE: u32 = 100;
+/// Priority of the rule that leads to [`RETURN_TABLE`].
+pub const RETURN_RULE_PRIORITY: u32 = 32764;

@@ -1,0 +1,5 @@
+//! The node agent `meshgate`. In reading order:
+
+pub mod netns;
+pub mod ports;
+pub mod zds;

@@ -1,0 +1,3 @@
+//! The node agent.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! Network namespaces: entering one, its cookie and addresses, finding a pod's.

@@ -1,0 +1,156 @@
+//! What enrolment needs of the outside: a datapath, a proxy, a place for the status. Traits exist only here,
+//! because only here a fake is needed.
+
+use std::net::IpAddr;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use agent_core::entry::{NetnsCookie, PodEntry};
+use agent_core::ids::{PodRef, PodUid};
+
+/// A pod's network namespace, held open.
+#[derive(Clone, Debug)]
+pub struct Netns {
+    /// The namespace.
+    pub fd: Arc<OwnedFd>,
+    /// Its cookie.
+    pub cookie: NetnsCookie,
+}
+
+/// What is wrong, for the operator: operation, object, cause and probable fix in one line.
+#[derive(Debug, thiserror::Error)]
+#[error("{operation} of {object}: {cause}")]
+pub struct PortError {
+    /// What was tried.
+    pub operation: &'static str,
+    /// On what.
+    pub object: String,
+    /// Why it failed and what to do.
+    pub cause: String,
+    /// Whether the same call can succeed later without a change of its arguments.
+    pub retryable: bool,
+}
+
+/// The kernel side: links and maps. All calls are idempotent and take microseconds; none blocks.
+pub trait Datapath: Send {
+    /// Attaches the inbound program to the pod's namespace (or keeps the link that is there) and, in `wire` mode, adds
+    /// what the namespace needs. Nothing is captured by it before [`Datapath::capture`].
+    ///
+    /// # Errors
+    /// When the kernel refuses; nothing is left attached then.
+    fn attach(&mut self, netns: &Netns, entry: &PodEntry) -> Result<(), PortError>;
+
+    /// Writes or replaces the pod's entries: from here on its connections go through the proxy.
+    ///
+    /// # Errors
+    /// When a map is full; entries that were written by this call are taken back.
+    fn capture(&mut self, entry: &PodEntry) -> Result<(), PortError>;
+
+    /// Removes the entries of this pod, and only of this one: the UID decides.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    fn release(&mut self, uid: &PodUid) -> Result<(), PortError>;
+
+    /// Detaches the inbound program of this pod's namespace and removes what `wire` mode added. The namespace may be
+    /// gone.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    fn detach(&mut self, netns: NetnsCookie) -> Result<(), PortError>;
+
+    /// What the maps hold now.
+    ///
+    /// # Errors
+    /// When a map cannot be read.
+    fn captured(&self) -> Result<Vec<PodEntry>, PortError>;
+
+    /// Attaches the proxy's programs to the cgroup of a proxy process, and adopts its listeners that are older. Called
+    /// when a proxy connects, before its first pod. Returns how many listeners were adopted.
+    ///
+    /// # Errors
+    /// When the cgroup is the node's root (every process would be the proxy) or the kernel refuses.
+    fn attach_proxy(&mut self, peer: &ProxyPeer) -> Result<usize, PortError>;
+
+    /// Removes the links of proxies whose cgroup is gone or empty, and re-adopts the listeners of `alive` ones.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    fn retire_proxies(&mut self, alive: &[ProxyPeer]) -> Result<(), PortError>;
+}
+
+/// Who is at the other end of a ZDS connection (`SO_PEERCRED`, then `/proc/<pid>/cgroup`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProxyPeer {
+    /// Process id in the agent's PID namespace.
+    pub pid: u32,
+    /// Folder of its cgroup v2, under the cgroup mount.
+    pub cgroup: PathBuf,
+}
+
+/// What a proxy is told of a pod (ZDS `WorkloadInfo`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Workload {
+    /// UID, namespace, name.
+    pub pod: PodRef,
+    /// Service account.
+    pub service_account: String,
+}
+
+/// The proxies behind ZDS.
+pub trait Proxy: Send + Sync {
+    /// Adds a pod at the newest connection and waits for its ack; also remembers it for connections that come later,
+    /// whatever the outcome. A pod without `netns` is remembered as one to keep (ZDS `Keep`) and is not sent now.
+    ///
+    /// # Errors
+    /// No connection, a transport error, or the proxy's own refusal: all retryable.
+    fn add(
+        &self,
+        workload: Workload,
+        netns: Option<Arc<OwnedFd>>,
+    ) -> impl Future<Output = Result<(), PortError>> + Send;
+
+    /// Forgets the pod and tells all connections. No connection is success.
+    ///
+    /// # Errors
+    /// A transport error.
+    fn del(&self, uid: &PodUid) -> impl Future<Output = Result<(), PortError>> + Send;
+}
+
+/// State annotation of a pod (`ambient.istio.io/redirection`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Redirection {
+    /// Captured and served: `enabled`.
+    Enabled,
+    /// Captured, but the proxy has not accepted it yet: `pending`.
+    Pending,
+    /// Not captured: no annotation.
+    Absent,
+}
+
+/// Where the state of a pod is written.
+pub trait PodStatus: Send + Sync {
+    /// Writes or clears the annotation; a pod that is gone is success.
+    ///
+    /// # Errors
+    /// When the API server refuses or cannot be reached.
+    fn write(&self, pod: &PodRef, state: Redirection) -> impl Future<Output = Result<(), PortError>> + Send;
+}
+
+/// Finds the network namespace of a pod.
+pub trait FindNetns: Send {
+    /// The namespace of the pod with this UID, which owns at least one of `addresses`; `None` when it has no process
+    /// yet.
+    ///
+    /// # Errors
+    /// When the namespaces found belong to somebody else: none of them owns an address of the pod.
+    fn find(&mut self, pod: &PodRef, addresses: &[IpAddr]) -> Result<Option<Netns>, PortError>;
+}
+
+/// Borrow of a namespace's descriptor.
+impl std::os::fd::AsFd for Netns {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}

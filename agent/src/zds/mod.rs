@@ -1,0 +1,1 @@
+//! ztunnel's protocol.

@@ -1,0 +1,3 @@
+//! Every developer verb.
+
+fn main() {}
