@@ -83,17 +83,22 @@ pub mod role {
     pub const PROXY_WIRE: u32 = 7;
 }
 
-/// Key of `LISTENERS`, a SOCKHASH: the proxy's listeners in a pod.
+/// Key of `LISTENERS`, a SOCKHASH: the proxy's listeners on [`crate::ports::INBOUND`] in a pod.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ListenerKey {
     /// Cookie of the pod's network namespace.
     pub netns: u64,
-    /// Port, in host order.
-    pub port: u32,
-    /// 0 up to [`crate::limits::LISTENER_SLOTS`]: the first free one when the listener came.
+    /// 0 up to [`crate::limits::LISTENER_SLOTS`]: the first free one when the listener came. An entry goes with its
+    /// socket, so that the listener of an older proxy is found when the newer one dies.
     pub slot: u32,
+    /// Always zero.
+    pub reserved: u32,
 }
+
+/// Stands in the code of `inbound` for the cookie of the pod's network namespace. `sk_lookup` programs have no helper
+/// that tells their namespace, so each pod gets its own copy, with its cookie in this number's place.
+pub const NETNS_PLACEHOLDER: u64 = u64::from_be_bytes(*b"MESHGATE");
 
 const _: () = assert!(size_of::<Flow>() == 48 && size_of::<Handover>() == 32);
 const _: () = assert!(size_of::<Socket>() == 48 && size_of::<ListenerKey>() == 16);

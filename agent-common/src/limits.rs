@@ -10,7 +10,7 @@ pub const NETWORKS: usize = 1024;
 pub const HANDOVERS: usize = 65_536;
 /// Open connections of the node's own processes to enrolled pods.
 pub const TRUSTED: usize = 65_536;
-/// Listeners of proxies: two ports and up to [`LISTENER_SLOTS`] for each pod.
-pub const LISTENERS: usize = 4 * PODS;
-/// Listeners of one port in one pod that are kept: rolling proxies and worker threads share a port (`SO_REUSEPORT`).
+/// Listeners of proxies: up to [`LISTENER_SLOTS`] for each pod.
+pub const LISTENERS: usize = LISTENER_SLOTS as usize * PODS;
+/// Listeners of one pod that are kept: rolling proxies and worker threads share a port (`SO_REUSEPORT`).
 pub const LISTENER_SLOTS: u32 = 8;

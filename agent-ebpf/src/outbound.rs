@@ -1,0 +1,140 @@
+//! Outbound TCP of applications: connect() is sent to the proxy, the original destination stays with the socket.
+//!
+//! The destination becomes loopback:15001, so whatever fails later ends at the proxy's refusal or at nobody, never
+//! outside. The source becomes the pod's address, as it would have been, without choosing a port yet.
+
+use agent_common::address::Ip;
+use agent_common::flow::role;
+use agent_common::pod::{NetnsKey, Pod};
+use agent_common::ports;
+use aya_ebpf::EbpfContext;
+use aya_ebpf::helpers::{bpf_bind, bpf_get_prandom_u32, bpf_set_retval};
+use aya_ebpf::macros::cgroup_sock_addr;
+use aya_ebpf::programs::SockAddrContext;
+
+use crate::context::{ALLOW, Asked, DENY, endpoint, netns, owns, pod};
+use crate::count::count;
+use crate::storage;
+
+/// `ENETUNREACH`.
+const ENETUNREACH: i32 = 101;
+
+/// What shall happen to a connection.
+enum Verdict {
+    /// It goes where it was meant to.
+    Leave,
+    /// The system call fails.
+    Refuse,
+    /// It goes to the proxy at this address.
+    Capture(Ip),
+}
+
+#[cgroup_sock_addr(connect4)]
+pub(crate) fn app_connect4(ctx: SockAddrContext) -> i32 {
+    let netns = netns(&ctx);
+    let Some(pod) = pod(&netns) else { return ALLOW };
+    match decide(&ctx, &netns, pod, ctx.ip4(), pod.ip4) {
+        Verdict::Leave => ALLOW,
+        Verdict::Refuse => DENY,
+        Verdict::Capture(proxy) => {
+            if ctx.bound4().words()[3] == 0 {
+                bind4(&ctx, &pod.ip4);
+            }
+            ctx.set_ip4(&proxy);
+            ctx.set_port(ports::OUTBOUND);
+            ALLOW
+        }
+    }
+}
+
+#[cgroup_sock_addr(connect6)]
+pub(crate) fn app_connect6(ctx: SockAddrContext) -> i32 {
+    let netns = netns(&ctx);
+    let Some(pod) = pod(&netns) else { return ALLOW };
+    let destination = ctx.ip6();
+    let source = if destination.is_v4() { pod.ip4 } else { pod.ip6 };
+    match decide(&ctx, &netns, pod, destination, source) {
+        Verdict::Leave => ALLOW,
+        Verdict::Refuse => DENY,
+        Verdict::Capture(proxy) => {
+            if ctx.bound6().is_none() {
+                bind6(&ctx, &source);
+            }
+            ctx.set_ip6(&proxy);
+            ctx.set_port(ports::OUTBOUND);
+            ALLOW
+        }
+    }
+}
+
+/// Decides, and remembers the original destination of a captured connection.
+#[inline(always)]
+fn decide(ctx: &SockAddrContext, netns: &NetnsKey, pod: &Pod, destination: Ip, source: Ip) -> Verdict {
+    if !ctx.is_tcp() {
+        return Verdict::Leave;
+    }
+    if let Some(socket) = storage::get(ctx.sock()) {
+        match socket.role {
+            // A program of the proxy's cgroup has run before this one.
+            role::PROXY | role::PROXY_FOR_CLIENT | role::PROXY_WIRE => return Verdict::Leave,
+            _ => socket.role = role::NONE,
+        }
+    }
+    if destination.is_local() {
+        count!(netns, outbound_loopback);
+        return Verdict::Leave;
+    }
+    if owns(netns, pod, &destination) {
+        count!(netns, outbound_own_address);
+        return Verdict::Leave;
+    }
+    if source.is_none() && !destination.is_v6_link_local() {
+        count!(netns, outbound_no_address);
+        // SAFETY: the helper only sets the result of the system call that this program refuses.
+        unsafe { bpf_set_retval(-ENETUNREACH) };
+        return Verdict::Refuse;
+    }
+    if !storage::assign(ctx.sock(), role::APPLICATION, endpoint(destination, ctx.port())) {
+        count!(netns, outbound_no_memory);
+        return Verdict::Refuse;
+    }
+    count!(netns, outbound_captured);
+    Verdict::Capture(proxy_address(destination.is_v4()))
+}
+
+/// Where the proxy is reached: its listener accepts on every loopback address. For IPv4 one of 256 is drawn for each
+/// connection, because ports are counted for each pair of addresses: a pod would have 28,000 connections otherwise.
+/// IPv6 has one loopback address only.
+#[inline(always)]
+fn proxy_address(v4: bool) -> Ip {
+    if v4 {
+        // SAFETY: the helper takes no argument.
+        let random = unsafe { bpf_get_prandom_u32() } as u8;
+        Ip::from_v4_word(u32::from_ne_bytes([127, 15, random, 1]))
+    } else {
+        Ip::from_words([0, 0, 0, 1_u32.to_be()])
+    }
+}
+
+/// Binds to an IPv4 address; the port is chosen at connect. A socket that is bound to a port of every address cannot
+/// be bound again: it speaks from loopback, and `sockets` tells the proxy the pod's address.
+#[inline(always)]
+fn bind4(ctx: &SockAddrContext, ip: &Ip) {
+    // `struct sockaddr_in`: family and port, address, padding.
+    let mut address: [u32; 4] = [u32::from(2_u16), ip.words()[3], 0, 0];
+    // SAFETY: the address is 16 bytes, as said.
+    let _ = unsafe { bpf_bind(ctx.as_ptr().cast(), (&raw mut address).cast(), 16) };
+}
+
+/// Binds to an IPv6 address (may be v4-mapped), as [`bind4`].
+#[inline(always)]
+fn bind6(ctx: &SockAddrContext, ip: &Ip) {
+    if ip.is_none() {
+        return;
+    }
+    let words = ip.words();
+    // `struct sockaddr_in6`: family and port, flow information, address, scope.
+    let mut address: [u32; 7] = [u32::from(10_u16), 0, words[0], words[1], words[2], words[3], 0];
+    // SAFETY: the address is 28 bytes, as said.
+    let _ = unsafe { bpf_bind(ctx.as_ptr().cast(), (&raw mut address).cast(), 28) };
+}

@@ -1,0 +1,44 @@
+//! getpeername() and accept(): each side sees the peer that it would see without capture.
+//!
+//! No question about pods: only sockets of ours have storage, and it dies with them.
+
+use agent_common::address::Ip;
+use agent_common::flow::{Socket, role};
+use aya_ebpf::macros::cgroup_sock_addr;
+use aya_ebpf::programs::SockAddrContext;
+
+use crate::context::{ALLOW, Asked};
+use crate::storage;
+
+#[cgroup_sock_addr(getpeername4)]
+pub(crate) fn app_peername4(ctx: SockAddrContext) -> i32 {
+    if let Some((ip, port)) = storage::get(ctx.sock()).and_then(|socket| peer(socket)) {
+        ctx.set_ip4(&ip);
+        if port != 0 {
+            ctx.set_port(port);
+        }
+    }
+    ALLOW
+}
+
+#[cgroup_sock_addr(getpeername6)]
+pub(crate) fn app_peername6(ctx: SockAddrContext) -> i32 {
+    if let Some((ip, port)) = storage::get(ctx.sock()).and_then(|socket| peer(socket)) {
+        ctx.set_ip6(&ip);
+        if port != 0 {
+            ctx.set_port(port);
+        }
+    }
+    ALLOW
+}
+
+/// The peer that the socket's owner should see; port 0 keeps the true one.
+#[inline(always)]
+fn peer(socket: &Socket) -> Option<(Ip, u16)> {
+    match socket.role {
+        role::APPLICATION => Some((socket.endpoint.ip, socket.endpoint.port as u16)),
+        role::APPLICATION_ACCEPTED => Some((socket.endpoint.ip, 0)),
+        role::PROXY_ACCEPTED if !socket.peer.is_none() => Some((socket.peer, 0)),
+        _ => None,
+    }
+}

@@ -1,0 +1,133 @@
+//! Connections that the proxy makes within a pod's network namespace: to the outside, and to the application.
+//!
+//! Attached to the proxy's cgroup. The proxy binds to a client's address when it speaks to the application on its
+//! behalf; on the wire that becomes loopback, and the client is remembered for the application's accept().
+
+use agent_common::address::Ip;
+use agent_common::flow::role;
+use agent_common::pod::{NetnsKey, Pod, flags};
+use agent_common::ports;
+use aya_ebpf::macros::{cgroup_sock_addr, cgroup_sockopt};
+use aya_ebpf::programs::{SockAddrContext, SockoptContext};
+
+use crate::context::{ALLOW, Asked, DENY, endpoint, netns, owns, pod, reuse_address, set_mark, write};
+use crate::storage;
+
+/// `SOL_IP`.
+const SOL_IP: i32 = 0;
+/// `SOL_IPV6`.
+const SOL_IPV6: i32 = 41;
+/// `IP_FREEBIND`.
+const IP_FREEBIND: i32 = 15;
+/// `IPV6_FREEBIND`.
+const IPV6_FREEBIND: i32 = 78;
+/// `IP_BIND_ADDRESS_NO_PORT`.
+const IP_BIND_ADDRESS_NO_PORT: i32 = 24;
+
+#[cgroup_sock_addr(connect4)]
+pub(crate) fn proxy_connect4(ctx: SockAddrContext) -> i32 {
+    let netns = netns(&ctx);
+    let Some(pod) = pod(&netns) else { return ALLOW };
+    connect(&ctx, &netns, pod, &ctx.ip4(), &ctx.bound4())
+}
+
+#[cgroup_sock_addr(connect6)]
+pub(crate) fn proxy_connect6(ctx: SockAddrContext) -> i32 {
+    let netns = netns(&ctx);
+    let Some(pod) = pod(&netns) else { return ALLOW };
+    connect(&ctx, &netns, pod, &ctx.ip6(), &ctx.bound6())
+}
+
+/// Marks the socket as the proxy's. Its local port must not keep an application from binding to the same number.
+#[inline(always)]
+fn connect(ctx: &SockAddrContext, netns: &NetnsKey, pod: &Pod, destination: &Ip, bound: &Ip) -> i32 {
+    if !ctx.is_tcp() {
+        return ALLOW;
+    }
+    reuse_address(ctx);
+    if let Some(socket) = storage::get(ctx.sock()) {
+        if socket.role == role::PROXY_FOR_CLIENT {
+            return ALLOW;
+        }
+    }
+    let own = pod.flags & flags::WIRE != 0 && !bound.is_local() && owns(netns, pod, destination);
+    let role = if own && !owns(netns, pod, bound) {
+        set_mark(ctx, ports::RETURN_MARK);
+        role::PROXY_WIRE
+    } else {
+        role::PROXY
+    };
+    match storage::make(ctx.sock()) {
+        Some(socket) => {
+            socket.role = role;
+            ALLOW
+        }
+        None => DENY,
+    }
+}
+
+#[cgroup_sock_addr(bind4)]
+pub(crate) fn proxy_bind4(ctx: SockAddrContext) -> i32 {
+    let client = ctx.ip4();
+    match speaks_for(&ctx, &client) {
+        Some(true) => {
+            ctx.set_ip4(&Ip::from_v4_word(u32::from_ne_bytes([127, 0, 0, 1])));
+            ALLOW
+        }
+        Some(false) => DENY,
+        None => ALLOW,
+    }
+}
+
+#[cgroup_sock_addr(bind6)]
+pub(crate) fn proxy_bind6(ctx: SockAddrContext) -> i32 {
+    let client = ctx.ip6();
+    match speaks_for(&ctx, &client) {
+        Some(true) => {
+            let loopback = if client.is_v4() {
+                Ip::from_v4_word(u32::from_ne_bytes([127, 0, 0, 1]))
+            } else {
+                Ip::from_words([0, 0, 0, 1_u32.to_be()])
+            };
+            ctx.set_ip6(&loopback);
+            ALLOW
+        }
+        Some(false) => DENY,
+        None => ALLOW,
+    }
+}
+
+/// Whether the proxy binds to the address of a client; then the socket remembers it, or (`Some(false)`) cannot.
+///
+/// Loopback as the source of such connections, not the pod's address: ports in TIME_WAIT are used again after a second
+/// there (`tcp_tw_reuse` = 2, ip-sysctl), so a pod never runs out of them.
+#[inline(always)]
+fn speaks_for(ctx: &SockAddrContext, client: &Ip) -> Option<bool> {
+    if !ctx.is_tcp() || ctx.port() != 0 || client.is_local() {
+        return None;
+    }
+    let netns = netns(ctx);
+    let pod = pod(&netns)?;
+    if pod.flags & flags::WIRE != 0 || owns(&netns, pod, client) {
+        return None;
+    }
+    Some(storage::assign(
+        ctx.sock(),
+        role::PROXY_FOR_CLIENT,
+        endpoint(*client, 0),
+    ))
+}
+
+/// Lets the kernel choose the port of such a connection at connect, for the whole 4-tuple, not at bind, for the
+/// address alone: the proxy's `IP_FREEBIND` becomes `IP_BIND_ADDRESS_NO_PORT`. Its sockets are transparent besides, so
+/// freebind is not missed.
+#[cgroup_sockopt(setsockopt)]
+pub(crate) fn proxy_setopt(ctx: SockoptContext) -> i32 {
+    // SAFETY: the kernel hands out a valid context; level and optname are readable in it.
+    let (level, name) = unsafe { ((*ctx.sockopt).level, (*ctx.sockopt).optname) };
+    if (level == SOL_IP && name == IP_FREEBIND) || (level == SOL_IPV6 && name == IPV6_FREEBIND) {
+        write!((*ctx.sockopt).level, SOL_IP);
+        write!((*ctx.sockopt).optname, IP_BIND_ADDRESS_NO_PORT);
+    }
+    ALLOW
+}

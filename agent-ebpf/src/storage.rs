@@ -1,0 +1,56 @@
+//! What each socket is to us: the one socket storage.
+
+use agent_common::address::Endpoint;
+use agent_common::flow::Socket;
+use aya_ebpf::bindings::{BPF_SK_STORAGE_GET_F_CREATE, bpf_sock};
+use aya_ebpf::helpers::generated::bpf_sk_storage_get;
+
+use crate::maps::SOCKETS;
+
+/// A socket's storage, if it has one.
+#[inline(always)]
+pub(crate) fn get(sk: *mut bpf_sock) -> Option<&'static mut Socket> {
+    // SAFETY: `sk` comes from the context (the verifier checks that); a null value means "do not create". The value
+    // lives as long as the socket, which the context holds.
+    unsafe {
+        bpf_sk_storage_get(
+            (&raw const SOCKETS).cast_mut().cast(),
+            sk.cast(),
+            core::ptr::null_mut(),
+            0,
+        )
+        .cast::<Socket>()
+        .as_mut()
+    }
+}
+
+/// A socket's storage, zeroed and made if it has none; `None` when the kernel has no memory.
+///
+/// A socket that was connected before keeps what it had: the caller writes every field that its role reads.
+#[inline(always)]
+pub(crate) fn make(sk: *mut bpf_sock) -> Option<&'static mut Socket> {
+    // SAFETY: as in `get`; without an initial value the kernel zeroes the new storage.
+    unsafe {
+        bpf_sk_storage_get(
+            (&raw const SOCKETS).cast_mut().cast(),
+            sk.cast(),
+            core::ptr::null_mut(),
+            u64::from(BPF_SK_STORAGE_GET_F_CREATE),
+        )
+        .cast::<Socket>()
+        .as_mut()
+    }
+}
+
+/// Gives a socket a role with an endpoint; false when the kernel has no memory.
+#[inline(always)]
+pub(crate) fn assign(sk: *mut bpf_sock, role: u32, endpoint: Endpoint) -> bool {
+    match make(sk) {
+        Some(socket) => {
+            socket.endpoint = endpoint;
+            socket.role = role;
+            true
+        }
+        None => false,
+    }
+}
