@@ -15,11 +15,10 @@ use aya_ebpf::programs::SkLookupContext;
 
 use crate::context::{TCP, addresses, owns, pod, read};
 use crate::count::count;
-use crate::maps::{LISTENERS, TRUSTED, keep};
+use crate::maps::{LISTENERS, TRUSTED};
 
 #[sk_lookup]
 pub(crate) fn inbound(ctx: SkLookupContext) -> u32 {
-    keep();
     if read!((*ctx.lookup).protocol) != TCP {
         return SK_PASS;
     }
@@ -58,7 +57,7 @@ pub(crate) fn inbound(ctx: SkLookupContext) -> u32 {
             slot,
             reserved: 0,
         };
-        if LISTENERS.redirect_sk_lookup(&ctx, key, 0).is_ok() {
+        if LISTENERS.steer(&ctx, key) {
             count!(&netns, inbound_captured);
             return SK_PASS;
         }

@@ -10,6 +10,7 @@ mod app_bind;
 mod context;
 mod count;
 mod inbound;
+mod listeners;
 mod maps;
 mod original_dst;
 mod outbound;

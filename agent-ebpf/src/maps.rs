@@ -2,12 +2,14 @@
 
 use agent_common::address::{AddressKey, AddressOwner};
 use agent_common::counters::PodCounters;
-use agent_common::flow::{Flow, Handover, ListenerKey, Socket, Trusted};
+use agent_common::flow::{Flow, Handover, Socket, Trusted};
 use agent_common::limits;
 use agent_common::pod::{NetnsKey, NetworkName, Pod, PodName, Settings};
 use aya_ebpf::bindings::BPF_F_NO_PREALLOC;
-use aya_ebpf::btf_maps::{Array, HashMap, PerCpuHashMap, SkStorage, SockHash};
+use aya_ebpf::btf_maps::{Array, HashMap, PerCpuHashMap, SkStorage};
 use aya_ebpf::macros::btf_map;
+
+use crate::listeners::Listeners;
 
 /// Entries cost memory only while they exist.
 const ON_DEMAND: usize = BPF_F_NO_PREALLOC as usize;
@@ -23,10 +25,12 @@ pub(crate) static ADDRESSES: HashMap<AddressKey, AddressOwner, { limits::ADDRESS
 
 /// Names of enrolled pods, for people; no program reads it.
 #[btf_map]
+#[used]
 pub(crate) static NAMES: HashMap<NetnsKey, PodName, { limits::PODS }, ON_DEMAND> = HashMap::new();
 
 /// Names of networks by id, for people and for a restarted agent; no program reads it.
 #[btf_map]
+#[used]
 pub(crate) static NETWORKS: HashMap<u32, NetworkName, { limits::NETWORKS }, ON_DEMAND> = HashMap::new();
 
 /// The node itself.
@@ -35,7 +39,7 @@ pub(crate) static SETTINGS: Array<Settings, 1> = Array::new();
 
 /// The proxy's listeners for inbound connections.
 #[btf_map]
-pub(crate) static LISTENERS: SockHash<ListenerKey, { limits::LISTENERS }> = SockHash::new();
+pub(crate) static LISTENERS: Listeners = Listeners::new();
 
 /// From connect to accept: what one socket tells the other.
 #[btf_map]
@@ -53,8 +57,3 @@ pub(crate) static SOCKETS: SkStorage<Socket> = SkStorage::new();
 #[btf_map]
 pub(crate) static COUNTERS: PerCpuHashMap<NetnsKey, PodCounters, { limits::PODS + 1 }, ON_DEMAND> =
     PerCpuHashMap::new();
-
-/// Keeps the maps that only people read in the object.
-pub(crate) fn keep() {
-    core::hint::black_box((&raw const NAMES, &raw const NETWORKS));
-}

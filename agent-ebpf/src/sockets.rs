@@ -234,11 +234,7 @@ fn proxy_listens(ctx: &SockOpsContext) {
             slot,
             reserved: 0,
         };
-        // SAFETY: the context is valid for the run of the program and not borrowed elsewhere.
-        if LISTENERS
-            .update(key, unsafe { &mut *ctx.ops }, u64::from(BPF_NOEXIST))
-            .is_ok()
-        {
+        if LISTENERS.add(key, ctx.ops, u64::from(BPF_NOEXIST)) {
             count!(&netns, listener_added);
             return;
         }

@@ -1,0 +1,14 @@
+//! The kernel side: programs, maps, links and their pins. The only module that knows aya. In reading order:
+
+pub mod plan;
+pub mod pins;
+pub mod object;
+pub mod links;
+pub mod tables;
+pub mod rows;
+pub mod listeners;
+pub mod wire;
+pub mod kernel;
+pub mod state;
+pub mod features;
+pub mod remnants;

@@ -1,0 +1,165 @@
+//! Where everything is pinned: `<bpffs>/meshgate/v<ABI>/{maps,links/node,links/proxy/<cgroup id>,links/pod/<cookie>}`.
+//!
+//! A pin keeps a map or link alive when the agent dies; removing the pin of a link detaches it.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use agent_common::ABI_VERSION;
+use agent_core::entry::NetnsCookie;
+use rustix::fs::{StatFs, statfs};
+
+/// `BPF_FS_MAGIC` (uapi/linux/magic.h).
+const BPF_FS_MAGIC: u64 = 0xcafe_4a11;
+
+/// The pin folders of one agent.
+#[derive(Clone, Debug)]
+pub struct Pins {
+    bpffs: PathBuf,
+}
+
+/// Why the pins cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum PinsError {
+    /// There is no bpffs and none can be mounted.
+    #[error("no bpffs at {path}: {source}; mount it: mount -t bpf bpf {path}")]
+    Mount {
+        /// Where.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// A folder or pin cannot be made, read or removed.
+    #[error("cannot {operation} {path}: {source}")]
+    Io {
+        /// What was tried.
+        operation: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// Why it failed.
+        source: io::Error,
+    },
+}
+
+impl Pins {
+    /// Pins within this bpffs, or within a folder of one.
+    #[must_use]
+    pub fn new(bpffs: &Path) -> Self {
+        Self { bpffs: bpffs.to_owned() }
+    }
+
+    /// Folder of all versions.
+    #[must_use]
+    pub fn all_versions(&self) -> PathBuf {
+        self.bpffs.join("meshgate")
+    }
+
+    /// Folder of this version of the layouts.
+    #[must_use]
+    pub fn root(&self) -> PathBuf {
+        self.all_versions().join(format!("v{ABI_VERSION}"))
+    }
+
+    /// A map.
+    #[must_use]
+    pub fn map(&self, name: &str) -> PathBuf {
+        self.root().join("maps").join(name)
+    }
+
+    /// Links at the node's root cgroup.
+    #[must_use]
+    pub fn node_links(&self) -> PathBuf {
+        self.root().join("links").join("node")
+    }
+
+    /// Links at proxies' cgroups, a folder for each.
+    #[must_use]
+    pub fn proxies(&self) -> PathBuf {
+        self.root().join("links").join("proxy")
+    }
+
+    /// Links at one proxy's cgroup.
+    #[must_use]
+    pub fn proxy_links(&self, cgroup: u64) -> PathBuf {
+        self.proxies().join(cgroup.to_string())
+    }
+
+    /// Links in pods' network namespaces.
+    #[must_use]
+    pub fn pod_links(&self) -> PathBuf {
+        self.root().join("links").join("pod")
+    }
+
+    /// The link in one pod's network namespace.
+    #[must_use]
+    pub fn pod_link(&self, netns: NetnsCookie) -> PathBuf {
+        self.pod_links().join(netns.0.to_string())
+    }
+
+    /// Mounts the bpffs if there is none, and makes the folders. Returns whether it was mounted.
+    ///
+    /// # Errors
+    /// When the bpffs cannot be mounted or a folder cannot be made.
+    pub fn prepare(&self) -> Result<bool, PinsError> {
+        let mounted = self.mount()?;
+        for folder in [self.root().join("maps"), self.node_links(), self.proxies(), self.pod_links()] {
+            std::fs::create_dir_all(&folder).map_err(io_error("make", &folder))?;
+        }
+        Ok(mounted)
+    }
+
+    fn mount(&self) -> Result<bool, PinsError> {
+        if is_bpffs(&self.bpffs) {
+            return Ok(false);
+        }
+        let failed = |source: io::Error| PinsError::Mount { path: self.bpffs.clone(), source };
+        std::fs::create_dir_all(&self.bpffs).map_err(failed)?;
+        if is_bpffs(&self.bpffs) {
+            return Ok(false);
+        }
+        rustix::mount::mount("bpf", &self.bpffs, "bpf", rustix::mount::MountFlags::empty(), None)
+            .map_err(|error| failed(error.into()))?;
+        Ok(true)
+    }
+}
+
+/// Whether this path lies on a bpffs.
+#[must_use]
+pub fn is_bpffs(path: &Path) -> bool {
+    statfs(path).is_ok_and(|stat: StatFs| stat.f_type as u64 == BPF_FS_MAGIC)
+}
+
+/// Names in a folder of pins; a folder that is not there is empty.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn names(folder: &Path) -> Result<Vec<String>, PinsError> {
+    let entries = match std::fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(io_error("read", folder)(error)),
+    };
+    let mut names: Vec<String> = entries
+        .map(|entry| entry.map(|entry| entry.file_name().to_string_lossy().into_owned()))
+        .collect::<Result<_, _>>()
+        .map_err(io_error("read", folder))?;
+    names.sort();
+    Ok(names)
+}
+
+/// Removes a pin; one that is not there is fine.
+///
+/// # Errors
+/// When it cannot be removed.
+pub fn unpin(path: &Path) -> Result<(), PinsError> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(io_error("unpin", path)(error)),
+        _ => Ok(()),
+    }
+}
+
+/// An error of an operation on a path.
+pub fn io_error(operation: &'static str, path: &Path) -> impl Fn(io::Error) -> PinsError {
+    let path = path.to_owned();
+    move |source| PinsError::Io { operation, path: path.clone(), source }
+}

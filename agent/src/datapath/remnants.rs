@@ -1,0 +1,77 @@
+//! What of ours is in the kernel: taken down before a cleanup, asked for again after it.
+
+use std::collections::BTreeSet;
+
+use agent_common::pod::flags;
+use aya::maps::{MapInfo, loaded_maps};
+use aya::programs::loaded_programs;
+
+use super::pins::{Pins, PinsError, io_error, unpin};
+use super::state::all_pins;
+use super::tables::Tables;
+use crate::sys::bpf;
+
+/// Ids of our programs and maps, and the namespaces in `wire` mode.
+#[derive(Clone, Debug, Default)]
+pub struct Remnants {
+    /// Programs behind our links.
+    pub programs: BTreeSet<u32>,
+    /// Our maps.
+    pub maps: BTreeSet<u32>,
+    /// Cookies of network namespaces in `wire` mode.
+    pub wire: Vec<u64>,
+}
+
+impl Remnants {
+    /// Everything that the pins lead to.
+    ///
+    /// # Errors
+    /// When the pins cannot be listed.
+    pub fn of(pins: &Pins) -> Result<Self, PinsError> {
+        let mut found = Self::default();
+        for pin in all_pins(pins)?.into_iter().filter(|path| path.is_file()) {
+            if let Ok(info) = bpf::get_pinned(&pin).and_then(bpf::link_info) {
+                found.programs.insert(info.program);
+            } else if let Ok(info) = MapInfo::from_pin(&pin) {
+                found.maps.insert(info.id());
+            }
+        }
+        if let Ok(tables) = Tables::open(pins) {
+            let wired = tables.pods.iter().filter_map(Result::ok).filter(|(_, pod)| pod.flags & flags::WIRE != 0);
+            found.wire = wired.map(|(key, _)| key.netns).collect();
+        }
+        Ok(found)
+    }
+
+    /// Those that the kernel still has, in words.
+    #[must_use]
+    pub fn still_there(&self) -> Vec<String> {
+        let programs = loaded_programs().filter_map(Result::ok).filter(|info| self.programs.contains(&info.id()));
+        let maps = loaded_maps().filter_map(Result::ok).filter(|info| self.maps.contains(&info.id()));
+        let name = |name: Option<&str>| name.unwrap_or("?").to_owned();
+        programs
+            .map(|info| format!("program {} ({})", info.id(), name(info.name_as_str())))
+            .chain(maps.map(|info| format!("map {} ({})", info.id(), name(info.name_as_str()))))
+            .collect()
+    }
+}
+
+/// Removes all pins of all versions: links first, so that nothing runs on maps that are going away.
+///
+/// # Errors
+/// When one cannot be removed.
+pub fn remove_pins(pins: &Pins) -> Result<usize, PinsError> {
+    let mut all = all_pins(pins)?;
+    all.sort_by_key(|path| !path.components().any(|part| part.as_os_str() == "links"));
+    let (folders, files): (Vec<_>, Vec<_>) = all.into_iter().partition(|path| path.is_dir());
+    for file in &files {
+        unpin(file)?;
+    }
+    // Deepest first: a folder comes after what is in it.
+    let mut folders = folders;
+    folders.sort_by_key(|path| std::cmp::Reverse(path.components().count()));
+    for folder in &folders {
+        std::fs::remove_dir(folder).map_err(io_error("remove", folder))?;
+    }
+    Ok(files.len() + folders.len())
+}

@@ -1,0 +1,127 @@
+//! `wire` mode: what a pod's network namespace needs so that the application sees the client's address in the packets.
+//!
+//! The proxy then speaks to the application from the client's address, and the answers must come back to the proxy
+//! instead of going to the client: they carry a mark (`tcp_fwmark_accept` gives it to the application's socket,
+//! `fwmark_reflect` to the resets of closed ports), and a rule leads marked packets to a table in which everything is
+//! local. See docs/decisions.md for why this is not the default.
+
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::os::fd::AsFd;
+
+use agent_common::ports::{MARK_MASK, RETURN_MARK, RETURN_RULE_PRIORITY, RETURN_TABLE};
+use rtnetlink::packet_route::AddressFamily;
+use rtnetlink::packet_route::route::{RouteMessage, RouteScope, RouteType};
+use rtnetlink::packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
+use rtnetlink::{Error, Handle, RouteMessageBuilder};
+
+use crate::netns::enter::enter;
+
+/// Index of `lo` in every network namespace.
+const LOOPBACK_INDEX: u32 = 1;
+
+/// Settings of the namespace (ip-sysctl) that are 1 in `wire` mode; those that a kernel lacks are left out.
+const SETTINGS: [&str; 3] = ["ipv4/tcp_fwmark_accept", "ipv4/fwmark_reflect", "ipv6/fwmark_reflect"];
+
+/// Adds what the namespace needs; what is there stays.
+///
+/// # Errors
+/// When the kernel refuses; the caller tries again or removes it.
+pub fn add(netns: impl AsFd) -> io::Result<()> {
+    within(netns, true)
+}
+
+/// Removes what [`add`] added; what is missing is fine.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn remove(netns: impl AsFd) -> io::Result<()> {
+    within(netns, false)
+}
+
+fn within(netns: impl AsFd, wanted: bool) -> io::Result<()> {
+    enter(netns, || {
+        for setting in SETTINGS {
+            set(setting, wanted)?;
+        }
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+        runtime.block_on(async {
+            let (connection, handle, _) = rtnetlink::new_connection()?;
+            let connection = tokio::spawn(connection);
+            let done = routing(&handle, wanted).await;
+            connection.abort();
+            done
+        })
+    })
+    .map_err(io::Error::other)?
+}
+
+/// Writes a setting of the namespace that this thread is in.
+fn set(setting: &str, wanted: bool) -> io::Result<()> {
+    let path = format!("/proc/sys/net/{setting}");
+    match std::fs::write(&path, if wanted { "1" } else { "0" }) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(io::Error::new(error.kind(), format!("{path}: {error}; wire mode needs a writable /proc/sys")))
+        }
+        _ => Ok(()),
+    }
+}
+
+async fn routing(handle: &Handle, wanted: bool) -> io::Result<()> {
+    let families = [
+        (rule(AddressFamily::Inet), route4()),
+        (rule(AddressFamily::Inet6), route6()),
+    ];
+    for (rule, route) in families {
+        if wanted {
+            accept(handle.route().add(route).replace().execute().await, &[libc::EEXIST, libc::EAFNOSUPPORT])?;
+            let mut add = handle.rule().add();
+            *add.message_mut() = rule;
+            accept(add.execute().await, &[libc::EEXIST, libc::EAFNOSUPPORT])?;
+        } else {
+            let gone = [libc::ENOENT, libc::ESRCH, libc::EAFNOSUPPORT];
+            accept(handle.rule().del(rule).execute().await, &gone)?;
+            accept(handle.route().del(route).execute().await, &gone)?;
+        }
+    }
+    Ok(())
+}
+
+fn rule(family: AddressFamily) -> RuleMessage {
+    let mut rule = RuleMessage::default();
+    rule.header.family = family;
+    rule.header.action = RuleAction::ToTable;
+    rule.header.table = RETURN_TABLE as u8;
+    rule.attributes = vec![
+        RuleAttribute::Priority(RETURN_RULE_PRIORITY),
+        RuleAttribute::FwMark(RETURN_MARK),
+        RuleAttribute::FwMask(MARK_MASK),
+    ];
+    rule
+}
+
+fn route4() -> RouteMessage {
+    RouteMessageBuilder::<Ipv4Addr>::new()
+        .kind(RouteType::Local)
+        .scope(RouteScope::Host)
+        .table_id(RETURN_TABLE)
+        .output_interface(LOOPBACK_INDEX)
+        .build()
+}
+
+fn route6() -> RouteMessage {
+    RouteMessageBuilder::<Ipv6Addr>::new()
+        .kind(RouteType::Local)
+        .table_id(RETURN_TABLE)
+        .output_interface(LOOPBACK_INDEX)
+        .build()
+}
+
+/// Takes certain refusals of the kernel for success.
+fn accept(result: Result<(), Error>, fine: &[i32]) -> io::Result<()> {
+    match result {
+        Err(Error::NetlinkError(message)) if fine.contains(&message.raw_code().abs()) => Ok(()),
+        Err(error) => Err(io::Error::other(error)),
+        Ok(()) => Ok(()),
+    }
+}

@@ -1,0 +1,3 @@
+//! The only unsafe code of the agent: system calls that no library offers.
+
+pub mod bpf;
