@@ -1,8 +1,9 @@
 //! The rules of the agent, pure: no I/O, no clock, no kernel, no Kubernetes client.
 //!
 //! In reading order: [`ids`], [`facts`], [`labels`], [`selector`], [`enrolment`],
-//! [`entry`].
+//! [`cgroup_path`], [`entry`].
 
+pub mod cgroup_path;
 pub mod enrolment;
 pub mod entry;
 pub mod facts;
