@@ -1,15 +1,20 @@
 //! The rules of the agent, pure: no I/O, no clock, no kernel, no Kubernetes client.
 //!
-//! In reading order: [`ids`], [`facts`], [`labels`], [`selector`], [`enrolment`],
-//! [`cgroup_path`], [`entry`].
+//! In reading order: [`ids`], [`facts`], [`labels`], [`selector`], [`enrolment`], [`network`], [`address`], [`wish`],
+//! [`catalog`], [`problem`], [`cgroup_path`], [`entry`].
 
+pub mod address;
+pub mod catalog;
 pub mod cgroup_path;
 pub mod enrolment;
 pub mod entry;
 pub mod facts;
 pub mod ids;
 pub mod labels;
+pub mod network;
+pub mod problem;
 pub mod selector;
+pub mod wish;
 
 #[cfg(test)]
 mod samples;
