@@ -1,0 +1,113 @@
+//! `meshgate cleanup`: removes every link, map, pin, rule and file of ours, and proves that nothing is left.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use serde::Serialize;
+
+use super::Exit;
+use super::output::{self, Format};
+use crate::config::Paths;
+use crate::datapath::pins::Pins;
+use crate::datapath::remnants::{Remnants, remove_pins};
+use crate::datapath::wire;
+use crate::lock;
+use crate::netns::by_cookie;
+
+/// The kernel frees programs and maps a moment after their last reference: after a grace period (RCU).
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What was removed, and what is left.
+#[derive(Debug, Default, Serialize)]
+pub struct Cleaned {
+    /// Pins removed: links (detached by it), maps, folders.
+    pub pins: usize,
+    /// Kernel objects that went with them.
+    pub programs: usize,
+    /// Maps that went with them.
+    pub maps: usize,
+    /// Network namespaces from which `wire` mode was removed.
+    pub wire_namespaces: usize,
+    /// Files of the agent that were removed.
+    pub files: Vec<PathBuf>,
+    /// What is left, and should not be; empty is the proof.
+    pub left: Vec<String>,
+}
+
+/// Cleans up.
+///
+/// # Errors
+/// When the agent runs, or something cannot be removed.
+pub fn execute(paths: &Paths, format: Format) -> anyhow::Result<Exit> {
+    let guard = lock::acquire(&paths.run_dir).context("cleanup needs the agent to be stopped")?;
+    let mut cleaned = Cleaned::default();
+    let pins = Pins::new(&paths.bpffs);
+    let before = Remnants::of(&pins)?;
+    cleaned.wire_namespaces = unwire(&before.wire)?;
+    cleaned.pins = remove_pins(&pins)?;
+    cleaned.programs = before.programs.len();
+    cleaned.maps = before.maps.len();
+    cleaned.files = remove_files(paths)?;
+    cleaned.left = wait_until_gone(&before);
+    drop(guard);
+    if std::fs::remove_dir(&paths.run_dir).is_ok() {
+        cleaned.files.push(paths.run_dir.clone());
+    }
+    match format {
+        Format::Json => output::json(&cleaned)?,
+        Format::Table => output::lines(table(&cleaned))?,
+    }
+    if !cleaned.left.is_empty() {
+        bail!("{} objects are left; see above", cleaned.left.len());
+    }
+    Ok(Exit::Fine)
+}
+
+/// Undoes `wire` mode in the namespaces that still exist.
+fn unwire(cookies: &[u64]) -> anyhow::Result<usize> {
+    let mut undone = 0;
+    for netns in by_cookie::find(cookies)? {
+        wire::remove(&netns).with_context(|| format!("undoing wire mode in network namespace {}", netns.cookie.0))?;
+        undone += 1;
+    }
+    Ok(undone)
+}
+
+fn remove_files(paths: &Paths) -> anyhow::Result<Vec<PathBuf>> {
+    let mut removed = Vec::new();
+    for path in [crate::report::path(&paths.run_dir), paths.run_dir.join("ready"), lock::path(&paths.run_dir)] {
+        match std::fs::remove_file(&path) {
+            Ok(()) => removed.push(path),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error).with_context(|| format!("removing {}", path.display())),
+        }
+    }
+    Ok(removed)
+}
+
+/// Asks the kernel for our programs and maps until it has none of them.
+fn wait_until_gone(before: &Remnants) -> Vec<String> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let left = before.still_there();
+        if left.is_empty() || Instant::now() > deadline {
+            return left;
+        }
+        // The kernel tells nobody when it frees a program: asking again is all that one can do.
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn table(cleaned: &Cleaned) -> Vec<String> {
+    let mut lines = vec![
+        format!("removed  {} pins, with {} programs and {} maps", cleaned.pins, cleaned.programs, cleaned.maps),
+        format!("removed  wire mode from {} network namespaces", cleaned.wire_namespaces),
+    ];
+    lines.extend(cleaned.files.iter().map(|file| format!("removed  {}", file.display())));
+    if cleaned.left.is_empty() {
+        lines.push("left     nothing: the kernel has none of these programs, maps and links any more".to_owned());
+    }
+    lines.extend(cleaned.left.iter().map(|left| format!("LEFT     {left}")));
+    lines
+}

@@ -1,0 +1,159 @@
+//! `meshgate status`: the agent, its links and pods, and what is wrong.
+
+use agent_common::ABI_VERSION;
+use serde::Serialize;
+
+use super::Exit;
+use super::output::{self, Format};
+use super::pods::{self, PodRow};
+use crate::config::Paths;
+use crate::datapath::pins::Pins;
+use crate::datapath::state::{self, LinkState};
+use crate::lock;
+use crate::report::{Problem, ProxyReport, Report};
+
+/// Everything that `status` says.
+#[derive(Debug, Serialize)]
+pub struct Status {
+    /// `ok` or `degraded`.
+    pub state: &'static str,
+    /// An agent runs.
+    pub agent_running: bool,
+    /// Version of the agent that wrote the account; empty if none ever did.
+    pub agent_version: String,
+    /// Cluster and node.
+    pub node: String,
+    /// The source.
+    pub source: String,
+    /// Version of the maps' layouts.
+    pub abi_version: u32,
+    /// Folder of the pins.
+    pub pins: String,
+    /// Links at the node's root cgroup.
+    pub node_links: Vec<LinkState>,
+    /// Links at proxies' cgroups.
+    pub proxy_links: Vec<LinkState>,
+    /// Proxies connected over ZDS; empty when the agent is dead.
+    pub proxies: Vec<ProxyReport>,
+    /// Pods by state.
+    pub pods: PodCount,
+    /// What is wrong.
+    pub problems: Vec<Problem>,
+}
+
+/// Pods by state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct PodCount {
+    /// Captured and served.
+    pub enabled: usize,
+    /// Captured, the proxy has not accepted them: connections are refused.
+    pub pending: usize,
+    /// To be captured, not yet found.
+    pub waiting: usize,
+    /// Not in the mesh.
+    pub outside: usize,
+    /// Believed captured, and not in the maps.
+    pub lost: usize,
+}
+
+/// Shows the status.
+///
+/// # Errors
+/// When the pins exist and cannot be read.
+pub fn execute(paths: &Paths, format: Format) -> anyhow::Result<Exit> {
+    let status = gather(paths)?;
+    match format {
+        Format::Json => output::json(&status)?,
+        Format::Table => output::lines(table(&status))?,
+    }
+    Ok(if status.state == "ok" { Exit::Fine } else { Exit::Degraded })
+}
+
+fn gather(paths: &Paths) -> anyhow::Result<Status> {
+    let pins = Pins::new(&paths.bpffs);
+    let agent_running = lock::is_held(&paths.run_dir);
+    let report = Report::read(&paths.run_dir)?.unwrap_or_default();
+    let pods = count(&pods::rows(paths)?);
+    let node_links = state::node_links(&pins);
+    let proxy_links = state::proxy_links(&pins)?;
+    let mut problems = report.problems;
+    problems.extend(degraded(agent_running, paths, &node_links, pods));
+    Ok(Status {
+        state: if problems.is_empty() { "ok" } else { "degraded" },
+        agent_running,
+        agent_version: report.version,
+        node: format!("{}/{}", report.cluster, report.node),
+        source: report.source,
+        abi_version: ABI_VERSION,
+        pins: pins.root().display().to_string(),
+        node_links,
+        proxy_links,
+        proxies: if agent_running { report.proxies } else { Vec::new() },
+        pods,
+        problems,
+    })
+}
+
+fn count(rows: &[PodRow]) -> PodCount {
+    let of = |state| rows.iter().filter(|row| row.state == state).count();
+    PodCount {
+        enabled: of("enabled"),
+        pending: of("pending"),
+        waiting: of("waiting"),
+        outside: of("outside"),
+        lost: of("lost"),
+    }
+}
+
+/// What is wrong besides what the agent says itself.
+fn degraded(agent_running: bool, paths: &Paths, node_links: &[LinkState], pods: PodCount) -> Vec<Problem> {
+    let problem = |object: &str, problem: String, fix: &str| Problem {
+        object: object.to_owned(),
+        problem,
+        fix: fix.to_owned(),
+    };
+    let mut problems = Vec::new();
+    if !agent_running {
+        let told = format!("not running with --run-dir {}; captured pods stay captured", paths.run_dir.display());
+        problems.push(problem("agent", told, "start it: meshgate run"));
+    }
+    for link in node_links.iter().filter(|link| !link.attached) {
+        let told = "not attached: connections may escape".to_owned();
+        problems.push(problem(&link.program, told, "restart the agent: it attaches what is missing"));
+    }
+    if pods.pending > 0 {
+        let told = format!("{} captured without a proxy that serves them: their connections are refused", pods.pending);
+        problems.push(problem("pods", told, "look at the proxy, and at the reasons in: meshgate pods"));
+    }
+    if pods.lost > 0 {
+        let told = format!("{} believed captured are not in the maps", pods.lost);
+        problems.push(problem("pods", told, "restart the agent: it repairs the maps"));
+    }
+    problems
+}
+
+fn table(status: &Status) -> Vec<String> {
+    let yes = |ok: bool, text: &str| if ok { text.to_owned() } else { format!("NOT {text}") };
+    let attached = |links: &[LinkState]| {
+        format!("{} of {} attached", links.iter().filter(|link| link.attached).count(), links.len())
+    };
+    let pods = status.pods;
+    let mut lines = vec![
+        format!("state         {}", status.state),
+        format!("agent         {} {}", yes(status.agent_running, "running"), status.agent_version),
+        format!("node          {} (source {})", status.node, status.source),
+        format!("pins          {} (layout {})", status.pins, status.abi_version),
+        format!("node links    {}", attached(&status.node_links)),
+        format!("proxy links   {}", attached(&status.proxy_links)),
+        format!("proxies       {} connected", status.proxies.len()),
+        format!(
+            "pods          {} enabled, {} pending, {} waiting, {} outside, {} lost",
+            pods.enabled, pods.pending, pods.waiting, pods.outside, pods.lost
+        ),
+    ];
+    for problem in &status.problems {
+        lines.push(format!("problem       {}: {}", problem.object, problem.problem));
+        lines.push(format!("  to do       {}", problem.fix));
+    }
+    lines
+}

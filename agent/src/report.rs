@@ -1,0 +1,96 @@
+//! The agent's own account of itself, `<run dir>/status.json`: written by the agent on every change, read by the CLI, and
+//! by people when the agent is dead. What is captured is told by the maps; this adds what is not, and why.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+/// The whole account.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Report {
+    /// Version of the agent.
+    pub version: String,
+    /// Its process id.
+    pub pid: u32,
+    /// Cluster of this node.
+    pub cluster: String,
+    /// Name of this node.
+    pub node: String,
+    /// The source: `kube` or `file:PATH`.
+    pub source: String,
+    /// Proxies connected over ZDS.
+    pub proxies: Vec<ProxyReport>,
+    /// All pods of this node.
+    pub pods: Vec<PodReport>,
+    /// What is wrong at the moment.
+    pub problems: Vec<Problem>,
+}
+
+/// A proxy.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProxyReport {
+    /// Process id.
+    pub pid: u32,
+    /// Its cgroup.
+    pub cgroup: String,
+    /// It has the whole snapshot.
+    pub synced: bool,
+}
+
+/// A pod.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PodReport {
+    /// Kubernetes UID.
+    pub uid: String,
+    /// Kubernetes namespace.
+    pub namespace: String,
+    /// Pod name.
+    pub name: String,
+    /// `outside`, `waiting` (wanted, no network namespace yet), `pending` (captured, the proxy has not accepted it) or
+    /// `enabled`.
+    pub state: String,
+    /// Why it is in this state, or its last error; empty if there is nothing to say.
+    pub reason: String,
+}
+
+/// Something that is wrong.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Problem {
+    /// With what.
+    pub object: String,
+    /// What.
+    pub problem: String,
+    /// What to do.
+    pub fix: String,
+}
+
+impl Report {
+    /// Reads the account; `None` if there is none.
+    ///
+    /// # Errors
+    /// When the file cannot be read or is not one.
+    pub fn read(run_dir: &Path) -> io::Result<Option<Self>> {
+        match std::fs::read(path(run_dir)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+            Ok(bytes) => serde_json::from_slice(&bytes).map(Some).map_err(io::Error::other),
+        }
+    }
+
+    /// Writes the account, whole or not at all.
+    ///
+    /// # Errors
+    /// When the folder cannot be written.
+    pub fn write(&self, run_dir: &Path) -> io::Result<()> {
+        let (path, fresh) = (path(run_dir), run_dir.join(".status.json.new"));
+        std::fs::write(&fresh, serde_json::to_vec_pretty(self)?)?;
+        std::fs::rename(fresh, path)
+    }
+}
+
+/// Where the account is.
+#[must_use]
+pub fn path(run_dir: &Path) -> PathBuf {
+    run_dir.join("status.json")
+}
