@@ -11,8 +11,8 @@ use aya_obj::generated::{bpf_attr, bpf_cmd, bpf_insn, bpf_link_info};
 /// Where a link is attached: type of the hook, as `enum bpf_attach_type` (uapi/linux/bpf.h).
 pub use aya_obj::generated::bpf_attach_type as AttachType;
 
-/// `BPF_PROG_TYPE_SK_LOOKUP`.
-const PROG_TYPE_SK_LOOKUP: u32 = aya_obj::generated::bpf_prog_type::BPF_PROG_TYPE_SK_LOOKUP as u32;
+/// Type of a program, as `enum bpf_prog_type` (uapi/linux/bpf.h).
+pub use aya_obj::generated::bpf_prog_type as ProgramType;
 
 fn bpf(cmd: bpf_cmd, attr: &mut bpf_attr) -> io::Result<i32> {
     // SAFETY: `attr` is a whole `bpf_attr`, zeroed where not set; pointers in it are valid for the call, as each caller
@@ -41,24 +41,35 @@ fn path(path: &Path) -> io::Result<CString> {
 /// # Errors
 /// What the kernel says.
 pub fn load_sk_lookup(name: &str, instructions: &[bpf_insn]) -> io::Result<OwnedFd> {
-    load(name, instructions, &mut []).or_else(|first| {
-        let mut log = vec![0_u8; 64 * 1024];
-        load(name, instructions, &mut log).map_err(|_| {
-            let end = log.iter().position(|byte| *byte == 0).unwrap_or(log.len());
-            let text = String::from_utf8_lossy(&log[..end]);
-            let tail: Vec<_> = text.lines().rev().take(3).collect();
-            io::Error::new(first.kind(), format!("{first}; verifier: {}", tail.join(" < ")))
-        })
+    let kind = (ProgramType::BPF_PROG_TYPE_SK_LOOKUP, AttachType::BPF_SK_LOOKUP);
+    load(kind, name, instructions, &mut []).or_else(|error| {
+        let log = refusal(kind, instructions).unwrap_or_default();
+        let tail: Vec<_> = log.lines().rev().take(3).collect();
+        Err(io::Error::new(error.kind(), format!("{error}; verifier: {}", tail.join(" < "))))
     })
 }
 
-fn load(name: &str, instructions: &[bpf_insn], log: &mut [u8]) -> io::Result<OwnedFd> {
+/// Offers a program to the kernel: `None` if it is taken (it is thrown away), else the verifier's log.
+#[must_use]
+pub fn refusal(kind: (ProgramType, AttachType), instructions: &[bpf_insn]) -> Option<String> {
+    let mut log = vec![0_u8; 64 * 1024];
+    let error = load(kind, "probe", instructions, &mut log).err()?;
+    let end = log.iter().position(|byte| *byte == 0).unwrap_or(log.len());
+    Some(format!("{error}\n{}", String::from_utf8_lossy(&log[..end])))
+}
+
+fn load(
+    (kind, hook): (ProgramType, AttachType),
+    name: &str,
+    instructions: &[bpf_insn],
+    log: &mut [u8],
+) -> io::Result<OwnedFd> {
     let mut attr = attr();
     {
         // SAFETY: the member of this command; all members are plain integers.
         let program = unsafe { &mut attr.__bindgen_anon_3 };
-        program.prog_type = PROG_TYPE_SK_LOOKUP;
-        program.expected_attach_type = AttachType::BPF_SK_LOOKUP as u32;
+        program.prog_type = kind as u32;
+        program.expected_attach_type = hook as u32;
         program.insns = instructions.as_ptr() as u64;
         program.insn_cnt = instructions.len() as u32;
         program.license = c"Dual BSD/GPL".as_ptr() as u64;
