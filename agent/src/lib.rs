@@ -1,7 +1,11 @@
 //! The node agent `meshgate`. In reading order:
 
+pub mod ports;
 pub mod sys;
 pub mod netns;
-pub mod ports;
-pub mod zds;
 pub mod datapath;
+pub mod zds;
+pub mod config;
+pub mod report;
+pub mod lock;
+pub mod cli;

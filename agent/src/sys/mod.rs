@@ -1,3 +1,4 @@
-//! The only unsafe code of the agent: system calls that no library offers.
+//! System calls that no library offers in a safe way: the only unsafe code of the agent.
 
 pub mod bpf;
+pub mod socket;
