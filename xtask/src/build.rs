@@ -1,0 +1,78 @@
+//! Building: the kernel programs into one BPF object, then everything that embeds it or runs beside it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use anyhow::Context as _;
+
+use crate::Output;
+use crate::command::{cargo, run, say};
+use crate::report::Report;
+use crate::toolchain::{self, TARGET};
+use crate::workspace::Workspace;
+
+/// Names the BPF object to the agent's build script and to the tests.
+pub(crate) const OBJECT_VARIABLE: &str = "MESHGATE_EBPF_OBJECT";
+
+/// The verb `build-ebpf`.
+pub(crate) fn ebpf(workspace: &Workspace, output: Output) -> anyhow::Result<()> {
+    let object = object(workspace)?;
+    let bytes = fs::read(&object).with_context(|| format!("cannot read {}", object.display()))?;
+    let report =
+        Report::of(&bytes).with_context(|| format!("{} is not what aya can load", object.display()))?;
+    match output {
+        Output::Table => println!("{}\n{} ({} bytes)", report.table(), object.display(), bytes.len()),
+        Output::Json => println!("{}", report.json(&object, bytes.len())),
+    }
+    Ok(())
+}
+
+/// The verb `build`.
+pub(crate) fn all(workspace: &Workspace) -> anyhow::Result<()> {
+    let start = Instant::now();
+    let object = object(workspace)?;
+    userspace(workspace, &object)?;
+    say(format!(
+        "built in {} s: meshgate, meshgate-cni, the demo and the benchmarks in {}; try `cargo xtask demo`",
+        start.elapsed().as_secs(),
+        workspace.binaries().display()
+    ));
+    Ok(())
+}
+
+/// Builds the kernel programs, or finds them up to date; the object's path.
+pub(crate) fn object(workspace: &Workspace) -> anyhow::Result<PathBuf> {
+    let (toolchain, linker) = toolchain::require()?;
+    say(format!(
+        "building the kernel programs with {}",
+        toolchain.describe()
+    ));
+    run(&mut toolchain.build(workspace, &linker))?;
+    Ok(object_path(workspace))
+}
+
+/// Where the object is, once built.
+pub(crate) fn object_path(workspace: &Workspace) -> PathBuf {
+    workspace.bpf_target().join(TARGET).join("release/meshgate-ebpf")
+}
+
+/// Builds the binaries of user space around `object`.
+fn userspace(workspace: &Workspace, object: &Path) -> anyhow::Result<()> {
+    say("building the agent, the CNI plugin, the demo and the benchmarks");
+    let mut command = cargo();
+    command
+        .args([
+            "build",
+            "--release",
+            "--package",
+            "agent",
+            "--package",
+            "agent-cni",
+            "--package",
+            "tests",
+        ])
+        .current_dir(&workspace.root)
+        .env(OBJECT_VARIABLE, object);
+    run(&mut command)
+}

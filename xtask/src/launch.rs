@@ -1,0 +1,121 @@
+//! Running what was built as root: the environment of tests, demo and benchmarks, and the verbs `demo` and `bench`.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context as _, bail};
+use clap::ValueEnum;
+
+use crate::Output;
+use crate::build::{self, OBJECT_VARIABLE};
+use crate::command::{display, say};
+use crate::setup;
+use crate::workspace::{Workspace, is_root};
+
+/// What `demo` was asked.
+#[derive(clap::Args)]
+pub(crate) struct DemoArgs {
+    /// Leave the namespaces, and print how to look into them and how to remove them
+    #[arg(long)]
+    keep: bool,
+    /// Take the pods from a real API server instead of a file (built once, minutes)
+    #[arg(long)]
+    kube: bool,
+}
+
+/// What `bench` was asked.
+#[derive(clap::Args)]
+pub(crate) struct BenchArgs {
+    /// What is measured
+    #[arg(value_enum)]
+    subject: Subject,
+    /// How the figures are printed
+    #[arg(short, long, value_enum, default_value_t = Output::Table)]
+    output: Output,
+}
+
+/// What can be measured.
+#[derive(Clone, Copy, ValueEnum)]
+enum Subject {
+    /// Connections, requests and bytes per second through the proxy
+    Redirect,
+    /// Time and number of pods enrolled
+    Enrol,
+}
+
+/// The verb `demo`.
+pub(crate) fn demo(workspace: &Workspace, args: &DemoArgs) -> anyhow::Result<bool> {
+    require_root("demo")?;
+    let kube = if args.kube { setup::KUBE } else { &[] };
+    setup::ensure(workspace, &[setup::BUILD, setup::TESTS, kube])?;
+    build::all(workspace)?;
+    let flags = [("--keep", args.keep), ("--kube", args.kube)];
+    launch(
+        workspace,
+        "meshgate-demo",
+        flags
+            .into_iter()
+            .filter_map(|(flag, given)| given.then_some(flag)),
+    )
+}
+
+/// The verb `bench`.
+pub(crate) fn bench(workspace: &Workspace, args: &BenchArgs) -> anyhow::Result<bool> {
+    require_root("bench")?;
+    setup::ensure(workspace, &[setup::BUILD, setup::TESTS])?;
+    build::all(workspace)?;
+    let subject = match args.subject {
+        Subject::Redirect => "redirect",
+        Subject::Enrol => "enrol",
+    };
+    let json: &[&str] = if args.output == Output::Json {
+        &["--output", "json"]
+    } else {
+        &[]
+    };
+    launch(
+        workspace,
+        "meshgate-bench",
+        [subject].into_iter().chain(json.iter().copied()),
+    )
+}
+
+/// Where tests, demo and benchmarks find what was built and brought. What is not here is not named.
+pub(crate) fn environment(workspace: &Workspace, object: &Path) -> Vec<(&'static str, OsString)> {
+    let mut variables = vec![
+        (OBJECT_VARIABLE, object.into()),
+        ("MESHGATE_BIN_DIR", workspace.binaries().into()),
+        ("MESHGATE_BIN", workspace.binaries().join("meshgate").into()),
+    ];
+    variables.extend(setup::kube(workspace).map(|folder| ("KUBEBUILDER_ASSETS", folder.into())));
+    variables.extend(setup::envoy().map(|binary| ("MESHGATE_ENVOY", binary.into())));
+    variables
+}
+
+/// An error that says how to become root.
+pub(crate) fn require_root(verb: &str) -> anyhow::Result<()> {
+    if !is_root() {
+        bail!(
+            "{verb} makes network namespaces and loads programs: run `sudo -E env PATH=$PATH cargo xtask {verb}`"
+        );
+    }
+    Ok(())
+}
+
+/// Becomes the program, so that its signals and its exit code are those of the verb.
+fn launch<'a>(
+    workspace: &Workspace,
+    name: &str,
+    args: impl Iterator<Item = &'a str>,
+) -> anyhow::Result<bool> {
+    use std::os::unix::process::CommandExt as _;
+    let object = build::object_path(workspace);
+    let mut command = Command::new(workspace.binaries().join(name));
+    command
+        .args(args)
+        .envs(environment(workspace, &object))
+        .current_dir(&workspace.root);
+    say(format!("running {}", display(&command)));
+    Err(command.exec()).with_context(|| format!("cannot start {}", workspace.binaries().join(name).display()))
+}

@@ -1,0 +1,91 @@
+//! The verb `test`: every check and test that can run here, one summary, one closing line.
+
+use std::path::Path;
+use std::thread;
+
+use crate::build;
+use crate::check;
+use crate::command::cargo;
+use crate::launch::{environment, require_root};
+use crate::setup;
+use crate::summary::Summary;
+use crate::workspace::Workspace;
+
+/// End-to-end tests at a time: most wait for the kernel, but a test with an API server needs half a GB and a core.
+const PARALLEL_TESTS: usize = 4;
+
+/// What `test` was asked.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Only what needs neither root nor network: format, tidy, lints, docs, unit tests
+    #[arg(long)]
+    fast: bool,
+    /// Only tests whose names contain this, and no other checks
+    filter: Option<String>,
+}
+
+/// The verb.
+pub(crate) fn run(workspace: &Workspace, args: &Args) -> anyhow::Result<bool> {
+    if !args.fast {
+        require_root("test (without --fast)")?;
+    }
+    let mut summary = Summary::default();
+    if args.fast {
+        without_root(workspace, args, &mut summary);
+        summary.skip("end to end", "--fast");
+    } else {
+        everything(workspace, args, &mut summary);
+    }
+    let well = summary.print();
+    println!("\n{}", summary.closing_line());
+    Ok(well)
+}
+
+/// The API server's build is the longest of all and of low priority, so it runs beside everything else.
+fn everything(workspace: &Workspace, args: &Args, summary: &mut Summary) {
+    thread::scope(|scope| {
+        let kube = scope.spawn(|| setup::ensure(workspace, &[setup::KUBE]));
+        let ready = summary.step("setup", || {
+            setup::ensure(workspace, &[setup::BUILD, setup::TESTS])
+        });
+        without_root(workspace, args, summary);
+        let built = ready && summary.step("build", || build::all(workspace));
+        let served = summary.step("api server", || {
+            kube.join()
+                .unwrap_or_else(|_| anyhow::bail!("its build panicked"))
+        });
+        if built && served {
+            summary.tests(
+                "end to end",
+                &mut end_to_end(workspace, &build::object_path(workspace), args),
+            );
+        } else {
+            summary.step("end to end", || {
+                anyhow::bail!("not run, because a step before it failed")
+            });
+        }
+    });
+}
+
+fn without_root(workspace: &Workspace, args: &Args, summary: &mut Summary) {
+    if args.filter.is_none() {
+        check::quick(workspace, summary);
+        check::docs(workspace, summary);
+    }
+    let mut unit = cargo();
+    unit.args(["test", "--no-fail-fast"]).current_dir(&workspace.root);
+    unit.arg("--").args(&args.filter);
+    summary.tests("unit", &mut unit);
+}
+
+fn end_to_end(workspace: &Workspace, object: &Path, args: &Args) -> std::process::Command {
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let mut tests = cargo();
+    tests
+        .args(["test", "--no-fail-fast", "--package", "tests", "--"])
+        .arg(format!("--test-threads={}", cores.min(PARALLEL_TESTS)))
+        .args(&args.filter)
+        .envs(environment(workspace, object))
+        .current_dir(&workspace.root);
+    tests
+}
