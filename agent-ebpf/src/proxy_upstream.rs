@@ -1,7 +1,8 @@
 //! Connections that the proxy makes within a pod's network namespace: to the outside, and to the application.
 //!
 //! Attached to the proxy's cgroup. The proxy binds to a client's address when it speaks to the application on its
-//! behalf; on the wire that becomes loopback, and the client is remembered for the application's accept().
+//! behalf; in the packets that becomes an address of the pod, and the client is remembered for the application's
+//! accept().
 
 use agent_common::address::Ip;
 use agent_common::flow::role;
@@ -68,54 +69,73 @@ fn connect(ctx: &SockAddrContext, netns: &NetnsKey, pod: &Pod, destination: &Ip,
 
 #[cgroup_sock_addr(bind4)]
 pub(crate) fn proxy_bind4(ctx: SockAddrContext) -> i32 {
-    let client = ctx.ip4();
-    match speaks_for(&ctx, &client) {
-        Some(true) => {
-            ctx.set_ip4(&Ip::from_v4_word(u32::from_ne_bytes([127, 0, 0, 1])));
+    match speaks_for(&ctx, &ctx.ip4()) {
+        Speaker::Itself => ALLOW,
+        Speaker::NoMemory => DENY,
+        Speaker::Client(source) => {
+            ctx.set_ip4(&source);
             ALLOW
         }
-        Some(false) => DENY,
-        None => ALLOW,
     }
 }
 
 #[cgroup_sock_addr(bind6)]
 pub(crate) fn proxy_bind6(ctx: SockAddrContext) -> i32 {
-    let client = ctx.ip6();
-    match speaks_for(&ctx, &client) {
-        Some(true) => {
-            let loopback = if client.is_v4() {
-                Ip::from_v4_word(u32::from_ne_bytes([127, 0, 0, 1]))
-            } else {
-                Ip::from_words([0, 0, 0, 1_u32.to_be()])
-            };
-            ctx.set_ip6(&loopback);
+    match speaks_for(&ctx, &ctx.ip6()) {
+        Speaker::Itself => ALLOW,
+        Speaker::NoMemory => DENY,
+        Speaker::Client(source) => {
+            ctx.set_ip6(&source);
             ALLOW
         }
-        Some(false) => DENY,
-        None => ALLOW,
     }
 }
 
-/// Whether the proxy binds to the address of a client; then the socket remembers it, or (`Some(false)`) cannot.
-///
-/// Loopback as the source of such connections, not the pod's address: ports in TIME_WAIT are used again after a second
-/// there (`tcp_tw_reuse` = 2, ip-sysctl), so a pod never runs out of them.
+/// For whom the proxy is about to speak.
+enum Speaker {
+    /// For nobody else.
+    Itself,
+    /// For a client, which its socket remembers now; its packets shall come from this address.
+    Client(Ip),
+    /// For a client that the socket cannot remember.
+    NoMemory,
+}
+
+/// Finds out whether the proxy binds to the address of a client.
 #[inline(always)]
-fn speaks_for(ctx: &SockAddrContext, client: &Ip) -> Option<bool> {
+fn speaks_for(ctx: &SockAddrContext, client: &Ip) -> Speaker {
     if !ctx.is_tcp() || ctx.port() != 0 || client.is_local() {
-        return None;
+        return Speaker::Itself;
     }
     let netns = netns(ctx);
-    let pod = pod(&netns)?;
+    let Some(pod) = pod(&netns) else {
+        return Speaker::Itself;
+    };
     if pod.flags & flags::WIRE != 0 || owns(&netns, pod, client) {
-        return None;
+        return Speaker::Itself;
     }
-    Some(storage::assign(
-        ctx.sock(),
-        role::PROXY_FOR_CLIENT,
-        endpoint(*client, 0),
-    ))
+    if storage::assign(ctx.sock(), role::PROXY_FOR_CLIENT, endpoint(*client, 0)) {
+        Speaker::Client(packet_source(client.is_v4(), &pod.ip6))
+    } else {
+        Speaker::NoMemory
+    }
+}
+
+/// The source address of the packets from the proxy to the application.
+///
+/// IPv4: loopback, where ports in TIME_WAIT are used again after a second (`tcp_tw_reuse` = 2, ip-sysctl), so that a pod
+/// never runs out of them. IPv6: the pod's own address, because the kernel sends the resets of closed ports and of
+/// closed connections to `::1` out of the wrong interface (`tcp_v6_send_response` routes them strictly by the device of
+/// the own address) and the proxy would wait for them for minutes; the agent sets `tcp_tw_reuse` to 1 there.
+#[inline(always)]
+fn packet_source(v4: bool, pod_ip6: &Ip) -> Ip {
+    if v4 {
+        Ip::from_v4_word(u32::from_ne_bytes([127, 0, 0, 1]))
+    } else if pod_ip6.is_none() {
+        Ip::from_words([0, 0, 0, 1_u32.to_be()])
+    } else {
+        *pod_ip6
+    }
 }
 
 /// Lets the kernel choose the port of such a connection at connect, for the whole 4-tuple, not at bind, for the

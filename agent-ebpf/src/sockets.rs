@@ -172,7 +172,7 @@ fn take(flow: &Flow, kind: u32) -> Option<Handover> {
     Some(message)
 }
 
-/// The application has accepted a connection; from loopback it may be the proxy's, on behalf of a client.
+/// The application has accepted a connection; from within the pod it may be the proxy's, on behalf of a client.
 #[inline(always)]
 fn application_accepted(ctx: &SockOpsContext) {
     let sk = ctx.sock();
@@ -181,7 +181,7 @@ fn application_accepted(ctx: &SockOpsContext) {
     }
     let netns = netns(ctx);
     let flow = ctx.flow_from_there(&netns);
-    if !flow.source.is_local() {
+    if !flow.source.is_local() && !pod(&netns).is_some_and(|pod| flow.source.same(&pod.ip6)) {
         return;
     }
     if let Some(message) = take(&flow, handover::INBOUND) {

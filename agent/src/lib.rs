@@ -1,6 +1,7 @@
 //! The node agent `meshgate`. In reading order:
 
 pub mod ports;
+pub mod chain;
 pub mod sys;
 pub mod netns;
 pub mod datapath;

@@ -19,7 +19,6 @@ use crate::datapath::pins::Pins;
 use crate::datapath::plan::MAPS;
 use crate::datapath::rows::text;
 use crate::datapath::tables::Tables;
-use crate::sys::bpf;
 
 /// What to read.
 #[derive(Subcommand, Debug)]
@@ -143,8 +142,7 @@ fn entries(tables: &Tables, name: &str) -> anyhow::Result<Vec<Value>> {
         "SETTINGS" => rows(tables.settings.iter(), |row| {
             json!({"node_netns_cookie": row.node_netns, "node_network": words.network(row.node_network)})
         })?,
-        "LISTENERS" => rows(tables.listeners.keys(), |key| {
-            let cookie = bpf::sockhash_cookie(tables.listeners.fd(), &key).unwrap_or_default();
+        "LISTENERS" => rows(tables.listeners.iter(), |(key, cookie)| {
             json!({"netns_cookie": key.netns, "pod": words.pod(key.netns), "slot": key.slot, "socket_cookie": cookie})
         })?,
         "HANDOVER" => rows(tables.handover.iter(), |(flow, row)| {

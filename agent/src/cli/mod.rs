@@ -49,8 +49,10 @@ pub struct Cli {
     /// Output: a table for people, or JSON with stable names
     #[arg(short, long, global = true, value_enum, default_value = "table")]
     pub output: Format,
+    /// Where things are
     #[command(flatten)]
     pub paths: Paths,
+    /// What to do
     #[command(subcommand)]
     pub command: Command,
 }

@@ -341,14 +341,14 @@ impl Datapath for KernelDatapath {
                 self.attach_program(&folder, *program, &cgroup, id, &mut start)?;
             }
         }
-        listeners::adopt(&self.tables.listeners, peer.pid, &self.config.proc_root)
+        listeners::adopt(&mut self.tables.listeners, peer.pid, &self.config.proc_root)
             .map_err(|error| error_of("adopt the listeners", object(), &error, true))
     }
 
     fn retire_proxies(&mut self, alive: &[ProxyPeer]) -> Result<(), PortError> {
         self.remove_dead_proxies()?;
         for peer in alive {
-            listeners::adopt(&self.tables.listeners, peer.pid, &self.config.proc_root)
+            listeners::adopt(&mut self.tables.listeners, peer.pid, &self.config.proc_root)
                 .map_err(|error| error_of("adopt the listeners", format!("proxy {}", peer.pid), &error, true))?;
         }
         Ok(())
@@ -369,7 +369,7 @@ fn ignore_missing(result: Result<(), MapError>) -> Result<(), MapError> {
 }
 
 fn map_error(name: &'static str, error: &MapError) -> PortError {
-    let text = super::object::chain(error);
+    let text = crate::chain::chain(error);
     let full = text.contains("os error 7)") || text.contains("os error 28)");
     let cause = if full { format!("the map is full ({text}); remove pods from the mesh or from this node") } else { text };
     error_of("write map", name, &cause, true)

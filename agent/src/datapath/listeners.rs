@@ -6,23 +6,29 @@
 use std::fs;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 
 use agent_common::flow::ListenerKey;
 use agent_common::limits::LISTENER_SLOTS;
 use agent_common::ports;
-use aya::maps::{MapData, SockHash};
+use aya::maps::{HashMap, MapData};
 use rustix::net::sockopt;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
-use crate::sys::{bpf, socket};
+use crate::sys::socket;
+
+/// The map.
+type Listeners = HashMap<MapData, ListenerKey, u64>;
+
+/// `BPF_NOEXIST`: make, do not replace.
+const NOEXIST: u64 = 1;
 
 /// Registers the inbound listeners of a process, in all network namespaces; returns how many were new.
 ///
 /// # Errors
 /// When the process cannot be read; a descriptor that goes away meanwhile is passed over.
-pub fn adopt(map: &SockHash<MapData, ListenerKey>, pid: u32, proc_root: &Path) -> io::Result<usize> {
+pub fn adopt(map: &mut Listeners, pid: u32, proc_root: &Path) -> io::Result<usize> {
     let mut adopted = 0;
     for listener in listeners(pid, proc_root)? {
         // So that an application on a port of the proxy's connections can start again; children inherit it.
@@ -36,22 +42,24 @@ pub fn adopt(map: &SockHash<MapData, ListenerKey>, pid: u32, proc_root: &Path) -
 }
 
 /// Puts a listener in the first free slot, unless it has one.
-fn register(map: &SockHash<MapData, ListenerKey>, listener: &OwnedFd) -> io::Result<bool> {
+fn register(map: &mut Listeners, listener: &OwnedFd) -> io::Result<bool> {
     let cookie = sockopt::socket_cookie(listener)?;
     let netns = socket::netns_cookie(listener)?;
-    let map = map.fd();
-    let mut free = None;
-    for slot in 0..LISTENER_SLOTS {
-        let key = ListenerKey { netns, slot, reserved: 0 };
-        match bpf::sockhash_cookie(map, &key) {
-            Ok(there) if there == cookie => return Ok(false),
-            Ok(_) => {}
+    let slots = (0..LISTENER_SLOTS).map(|slot| ListenerKey { netns, slot, reserved: 0 });
+    let (mut taken, mut free) = (Vec::new(), None);
+    for key in slots {
+        match map.get(&key, 0) {
+            Ok(cookie) => taken.push(cookie),
             Err(_) => free = free.or(Some(key)),
         }
     }
     match free {
-        Some(key) => bpf::sockhash_add(map, &key, listener).map(|()| true),
-        None => Ok(false),
+        Some(key) if !taken.contains(&cookie) => {
+            let descriptor = listener.as_raw_fd() as u64;
+            map.insert(key, descriptor, NOEXIST).map_err(io::Error::other)?;
+            Ok(true)
+        }
+        _ => Ok(false),
     }
 }
 

@@ -13,6 +13,7 @@ use aya_obj::generated::bpf_insn;
 
 use super::pins::Pins;
 use super::plan::{CgroupProgram, INBOUND, MAPS};
+use crate::chain::chain;
 
 /// The programs, built by `cargo xtask build-ebpf`; empty when this binary was built without them.
 static OBJECT: &[u8] = aya::include_bytes_aligned!(env!("MESHGATE_EMBEDDED_OBJECT"));
@@ -183,20 +184,6 @@ fn check_layouts(paths: &[(&str, std::path::PathBuf)]) -> Result<(), ObjectError
         }
     }
     Ok(())
-}
-
-/// An error with its causes, in one line.
-pub fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let cause_text = cause.to_string();
-        if !text.contains(&cause_text) {
-            text = format!("{text}: {cause_text}");
-        }
-        source = cause.source();
-    }
-    text.lines().take(4).collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]

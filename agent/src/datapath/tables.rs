@@ -8,7 +8,7 @@ use agent_common::flow::{Flow, Handover, ListenerKey, Trusted};
 use agent_common::pod::{NetnsKey, NetworkName as NetworkRow, Pod, PodName, Settings};
 use agent_core::entry::PodEntry;
 use agent_core::ids::NetworkName;
-use aya::maps::{Array, HashMap, Map, MapData, MapError, PerCpuHashMap, PerCpuValues, SockHash};
+use aya::maps::{Array, HashMap, Map, MapData, MapError, PerCpuHashMap, PerCpuValues};
 
 use super::pins::Pins;
 use super::rows;
@@ -25,8 +25,8 @@ pub struct Tables {
     pub networks: HashMap<MapData, u32, NetworkRow>,
     /// The node.
     pub settings: Array<MapData, Settings>,
-    /// The proxy's listeners.
-    pub listeners: SockHash<MapData, ListenerKey>,
+    /// The proxy's listeners: a SOCKHASH. Its values are read as socket cookies and written as descriptors.
+    pub listeners: HashMap<MapData, ListenerKey, u64>,
     /// Connections between connect and accept.
     pub handover: HashMap<MapData, Flow, Handover>,
     /// Connections that pass.
@@ -70,7 +70,7 @@ impl Tables {
             names: typed("NAMES", HashMap::try_from(hash("NAMES")?))?,
             networks: typed("NETWORKS", HashMap::try_from(hash("NETWORKS")?))?,
             settings: typed("SETTINGS", Array::try_from(Map::Array(data("SETTINGS")?)))?,
-            listeners: typed("LISTENERS", SockHash::try_from(Map::SockHash(data("LISTENERS")?)))?,
+            listeners: typed("LISTENERS", HashMap::try_from(hash("LISTENERS")?))?,
             handover: typed("HANDOVER", HashMap::try_from(hash("HANDOVER")?))?,
             trusted: typed("TRUSTED", HashMap::try_from(hash("TRUSTED")?))?,
             counters: typed("COUNTERS", PerCpuHashMap::try_from(Map::PerCpuHashMap(data("COUNTERS")?)))?,

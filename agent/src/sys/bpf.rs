@@ -1,4 +1,4 @@
-//! bpf(2) where aya has no call: a program from instructions, links and their pins, entries of a SOCKHASH.
+//! bpf(2) where aya has no call: a program from instructions, links and their pins.
 
 use std::ffi::CString;
 use std::io;
@@ -167,37 +167,4 @@ pub fn get_pinned(from: &Path) -> io::Result<OwnedFd> {
     let mut attr = attr();
     attr.__bindgen_anon_4.pathname = from.as_ptr() as u64;
     fd(bpf_cmd::BPF_OBJ_GET, &mut attr)
-}
-
-/// Puts a socket under `key` in a SOCKHASH, if nothing is there.
-///
-/// # Errors
-/// `EEXIST` when the key is taken; what the kernel says of the socket.
-pub fn sockhash_add<K: aya::Pod>(map: impl AsFd, key: &K, socket: impl AsFd) -> io::Result<()> {
-    let value = socket.as_fd().as_raw_fd() as u64;
-    let mut attr = element(map, key, &value);
-    attr.__bindgen_anon_2.flags = 1;
-    bpf(bpf_cmd::BPF_MAP_UPDATE_ELEM, &mut attr).map(drop)
-}
-
-/// Cookie of the socket under `key` in a SOCKHASH.
-///
-/// # Errors
-/// `NotFound`; what the kernel says.
-pub fn sockhash_cookie<K: aya::Pod>(map: impl AsFd, key: &K) -> io::Result<u64> {
-    let mut value = 0_u64;
-    let mut attr = element(map, key, &raw mut value);
-    bpf(bpf_cmd::BPF_MAP_LOOKUP_ELEM, &mut attr)?;
-    Ok(value)
-}
-
-/// The attribute of the commands on one element: map, key, value.
-fn element<K>(map: impl AsFd, key: &K, value: *const u64) -> bpf_attr {
-    let mut attr = attr();
-    // SAFETY: the member of these commands; all members are plain integers.
-    let element = unsafe { &mut attr.__bindgen_anon_2 };
-    element.map_fd = map.as_fd().as_raw_fd() as u32;
-    element.key = (&raw const *key) as u64;
-    element.__bindgen_anon_1.value = value as u64;
-    attr
 }
