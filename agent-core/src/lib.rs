@@ -1,7 +1,7 @@
 //! The rules of the agent, pure: no I/O, no clock, no kernel, no Kubernetes client.
 //!
 //! In reading order: [`ids`], [`facts`], [`labels`], [`selector`], [`enrolment`], [`network`], [`address`], [`wish`],
-//! [`catalog`], [`problem`], [`cgroup_path`], [`entry`].
+//! [`catalog`], [`plan`], [`problem`], [`cgroup_path`], [`entry`].
 
 pub mod address;
 pub mod catalog;
@@ -12,6 +12,7 @@ pub mod facts;
 pub mod ids;
 pub mod labels;
 pub mod network;
+pub mod plan;
 pub mod problem;
 pub mod selector;
 pub mod wish;

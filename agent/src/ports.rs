@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use agent_core::entry::{NetnsCookie, PodEntry};
 use agent_core::ids::{PodRef, PodUid};
+pub use agent_core::plan::Redirection;
 
 /// A pod's network namespace, held open.
 #[derive(Clone, Debug)]
@@ -116,17 +117,6 @@ pub trait Proxy: Send + Sync {
     /// # Errors
     /// A transport error.
     fn del(&self, uid: &PodUid) -> impl Future<Output = Result<(), PortError>> + Send;
-}
-
-/// State annotation of a pod (`ambient.istio.io/redirection`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Redirection {
-    /// Captured and served: `enabled`.
-    Enabled,
-    /// Captured, but the proxy has not accepted it yet: `pending`.
-    Pending,
-    /// Not captured: no annotation.
-    Absent,
 }
 
 /// Where the state of a pod is written.

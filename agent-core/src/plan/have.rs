@@ -1,0 +1,278 @@
+//! What is true of one pod, and how each event changes it.
+
+use std::net::IpAddr;
+
+use crate::entry::{NetnsCookie, PodEntry};
+use crate::plan::{Redirection, Step};
+use crate::wish::Wish;
+
+/// What is true of a pod. The default is a pod that nothing was done for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Have {
+    /// The pod's network namespace, which is held open.
+    pub netns: Option<NetnsCookie>,
+    /// The addresses by which the namespace was last sought, sorted, whether it was found or not.
+    pub sought_for: Option<Vec<IpAddr>>,
+    /// What is attached.
+    pub link: Link,
+    /// What the maps hold.
+    pub entry: Option<PodEntry>,
+    /// What the proxy knows.
+    pub proxy: ProxyView,
+    /// What the pod's annotation says.
+    pub carries: Redirection,
+    /// Whether the annotation is being written.
+    pub write: Write,
+}
+
+/// What is attached to a pod's network namespace.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Link {
+    /// Nothing.
+    #[default]
+    None,
+    /// Something that an earlier agent left.
+    Adopted(NetnsCookie),
+    /// What these options need.
+    Attached {
+        /// The namespace.
+        netns: NetnsCookie,
+        /// As [`PodEntry::wire`].
+        wire: bool,
+        /// As [`PodEntry::inbound`].
+        inbound: bool,
+    },
+}
+
+impl Link {
+    /// What an entry needs.
+    pub(super) fn of(entry: &PodEntry) -> Self {
+        Self::Attached {
+            netns: entry.netns,
+            wire: entry.wire,
+            inbound: entry.inbound,
+        }
+    }
+
+    /// The namespace.
+    #[must_use]
+    pub fn netns(self) -> Option<NetnsCookie> {
+        match self {
+            Self::None => None,
+            Self::Adopted(netns) | Self::Attached { netns, .. } => Some(netns),
+        }
+    }
+}
+
+/// What the proxy knows of a pod, and what it said.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ProxyView {
+    /// It was never told of the pod, or has let it go.
+    #[default]
+    Untold,
+    /// It is being told.
+    Asked,
+    /// It could not be told: the next one that connects will be.
+    Awaited,
+    /// It did not take the pod.
+    Refused,
+    /// It is to be told again.
+    Retry,
+    /// It serves the pod. Stays so when it disconnects, since it goes on serving.
+    Accepted,
+    /// It is being told to let the pod go.
+    Leaving,
+}
+
+/// Writing of the annotation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Write {
+    /// None.
+    #[default]
+    Idle,
+    /// One is under way.
+    Running,
+    /// The last one failed.
+    Failed,
+}
+
+/// What happened to a pod.
+#[derive(Clone, Debug)]
+pub enum Event<'a> {
+    /// The source told of the pod, which carries this annotation.
+    Told(Redirection),
+    /// The network namespace was sought by these addresses, or told together with them.
+    Sought {
+        /// The addresses.
+        addresses: &'a [IpAddr],
+        /// What was found.
+        netns: Option<NetnsCookie>,
+    },
+    /// A step whose outcome comes later has begun.
+    Started(&'a Step),
+    /// A step succeeded.
+    Done(&'a Step),
+    /// A step failed.
+    Failed(&'a Step),
+    /// There was no proxy that could be told of the pod.
+    NoProxy,
+    /// A proxy has answered for all pods that it was told of when it connected.
+    Snapshot {
+        /// It did not take this one.
+        refused: bool,
+    },
+    /// It is time to try again what failed.
+    RetryDue,
+}
+
+impl Have {
+    /// A pod that the maps hold when the agent starts.
+    #[must_use]
+    pub fn adopted(mut entry: PodEntry) -> Self {
+        entry.addresses = super::sorted(&entry.addresses);
+        Self {
+            link: Link::Adopted(entry.netns),
+            entry: Some(entry),
+            ..Self::default()
+        }
+    }
+
+    /// Whether the captured pod's entry says that the proxy serves it; `None` when it is not captured.
+    #[must_use]
+    pub fn is_enabled(&self) -> Option<bool> {
+        self.entry.as_ref().map(|entry| entry.enabled)
+    }
+
+    /// Whether nothing of the pod is left in kernel and proxy.
+    #[must_use]
+    pub fn is_clean(&self) -> bool {
+        self.entry.is_none() && self.link == Link::None && self.proxy == ProxyView::Untold
+    }
+
+    /// The namespace is not held any more.
+    pub fn forget_netns(&mut self) {
+        self.netns = None;
+        self.sought_for = None;
+    }
+
+    /// Whether something of the pod is in another namespace than this one.
+    pub(super) fn is_elsewhere(&self, netns: NetnsCookie) -> bool {
+        let entry = self.entry.as_ref().map(|entry| entry.netns);
+        [entry, self.link.netns()]
+            .into_iter()
+            .flatten()
+            .any(|other| other != netns)
+    }
+
+    /// Whether a settled pod is not yet as wished, and [`Event::RetryDue`] may change that. Without a proxy it cannot.
+    #[must_use]
+    pub fn owes_retry(&self, wish: &Wish) -> bool {
+        let unwritten = self.write == Write::Failed;
+        match wish {
+            Wish::Captured(capture) => {
+                let unfound = self.netns.is_none() && !capture.addresses.is_empty();
+                unfound || unwritten || self.proxy == ProxyView::Refused
+            }
+            Wish::Outside(_) => unwritten,
+            Wish::Gone => false,
+        }
+    }
+
+    /// Takes in what happened.
+    pub fn apply(&mut self, event: &Event<'_>) {
+        match *event {
+            Event::Told(carries) => self.told(carries),
+            Event::Sought { addresses, netns } => self.sought(addresses, netns),
+            Event::Started(step) => self.started(step),
+            Event::Done(step) => self.done(step),
+            Event::Failed(step) => self.failed(step),
+            Event::NoProxy => self.proxy = ProxyView::Awaited,
+            Event::Snapshot { refused } => self.proxy = self.after_snapshot(refused),
+            Event::RetryDue => self.retry_due(),
+        }
+    }
+
+    fn told(&mut self, carries: Redirection) {
+        // What was told while a write is under way may be older than it.
+        if self.write != Write::Running {
+            self.carries = carries;
+        }
+        self.seek_again();
+    }
+
+    fn seek_again(&mut self) {
+        if self.netns.is_none() {
+            self.sought_for = None;
+        }
+    }
+
+    /// What was found by other addresses before and is not found now stays: nothing contradicts it.
+    fn sought(&mut self, addresses: &[IpAddr], netns: Option<NetnsCookie>) {
+        self.sought_for = Some(super::sorted(addresses));
+        let is_first = netns.is_some() && self.netns.is_none();
+        let was_told = !matches!(
+            self.proxy,
+            ProxyView::Untold | ProxyView::Asked | ProxyView::Leaving
+        );
+        if is_first && was_told {
+            // So far the proxy could only be asked to keep the pod, for want of a descriptor.
+            self.proxy = ProxyView::Retry;
+        }
+        self.netns = netns.or(self.netns);
+    }
+
+    fn started(&mut self, step: &Step) {
+        match step {
+            Step::ProxyAdd => self.proxy = ProxyView::Asked,
+            Step::ProxyDel => self.proxy = ProxyView::Leaving,
+            Step::Annotate(_) => self.write = Write::Running,
+            Step::FindNetns(_) | Step::Attach(_) | Step::Capture(_) | Step::Release | Step::Detach(_) => {}
+        }
+    }
+
+    fn done(&mut self, step: &Step) {
+        match step {
+            Step::FindNetns(_) => {}
+            Step::Attach(entry) => self.link = Link::of(entry),
+            Step::Capture(entry) => self.entry = Some((**entry).clone()),
+            Step::Release => self.entry = None,
+            Step::Detach(_) => self.link = Link::None,
+            // A pod without a descriptor is only remembered, and named in the next snapshot.
+            Step::ProxyAdd if self.netns.is_none() => self.proxy = ProxyView::Awaited,
+            Step::ProxyAdd => self.proxy = ProxyView::Accepted,
+            Step::ProxyDel => self.proxy = ProxyView::Untold,
+            Step::Annotate(state) => (self.carries, self.write) = (*state, Write::Idle),
+        }
+    }
+
+    fn failed(&mut self, step: &Step) {
+        match step {
+            Step::ProxyAdd => self.proxy = ProxyView::Refused,
+            // Whether the proxy heard of it is not known: it may be told either way again.
+            Step::ProxyDel => self.proxy = ProxyView::Retry,
+            Step::Annotate(_) => self.write = Write::Failed,
+            Step::FindNetns(_) | Step::Attach(_) | Step::Capture(_) | Step::Release | Step::Detach(_) => {}
+        }
+    }
+
+    fn after_snapshot(&self, refused: bool) -> ProxyView {
+        match self.proxy {
+            ProxyView::Awaited | ProxyView::Accepted | ProxyView::Refused if refused => ProxyView::Refused,
+            // It was served before the snapshot began, so it was in the snapshot.
+            ProxyView::Awaited if self.is_enabled() == Some(true) => ProxyView::Accepted,
+            // Whether this one was in the snapshot is not known; to add it twice does no harm.
+            ProxyView::Awaited | ProxyView::Refused => ProxyView::Retry,
+            other => other,
+        }
+    }
+
+    fn retry_due(&mut self) {
+        if self.proxy == ProxyView::Refused {
+            self.proxy = ProxyView::Retry;
+        }
+        if self.write == Write::Failed {
+            self.write = Write::Idle;
+        }
+        self.seek_again();
+    }
+}
