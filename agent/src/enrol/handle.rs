@@ -1,0 +1,144 @@
+//! How the rest of the agent talks to the worker.
+
+use agent_core::enrolment::Reason;
+use agent_core::facts::PodFacts;
+use agent_core::ids::PodUid;
+use tokio::sync::{mpsc, oneshot, watch};
+
+use super::report::Reports;
+use crate::ports::{Netns, PortError, ProxyPeer};
+
+/// The worker has ended: the agent is stopping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the agent is stopping")]
+pub struct Stopped;
+
+/// What a CNI plugin is told of its pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admission {
+    /// It is captured, and the proxy serves it.
+    Captured,
+    /// It is not to be captured.
+    Outside(Reason),
+}
+
+/// Why a pod was not admitted. The sandbox must fail, and kubelet tries again.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AdmissionError {
+    /// A step failed.
+    #[error("{0}")]
+    Failed(String),
+    /// The pod is not on this node, or is gone.
+    #[error("there is no such pod on this node")]
+    Gone,
+    /// The worker has ended.
+    #[error(transparent)]
+    Stopped(#[from] Stopped),
+}
+
+/// What the worker is asked or told, beside facts.
+#[derive(Debug)]
+pub(super) enum Command {
+    AttachProxy {
+        peer: ProxyPeer,
+        reply: oneshot::Sender<Result<usize, PortError>>,
+    },
+    Proxies {
+        alive: Vec<ProxyPeer>,
+    },
+    SnapshotDone {
+        refused: Vec<(PodUid, String)>,
+    },
+    Admit(Box<Admit>),
+}
+
+/// A new sandbox.
+#[derive(Debug)]
+pub(super) struct Admit {
+    pub(super) facts: PodFacts,
+    pub(super) netns: Netns,
+    pub(super) reply: oneshot::Sender<Result<Admission, AdmissionError>>,
+}
+
+/// A handle to the worker.
+#[derive(Clone, Debug)]
+pub struct Handle {
+    pub(super) commands: mpsc::Sender<Command>,
+    pub(super) reports: watch::Receiver<Reports>,
+    pub(super) adopted: watch::Receiver<bool>,
+}
+
+impl Handle {
+    /// Waits until all pods that were captured when the agent started are compared with their wishes and remembered for
+    /// the proxies: before that, no proxy may get a snapshot.
+    ///
+    /// # Errors
+    /// When the worker has ended.
+    pub async fn adopted(&self) -> Result<(), Stopped> {
+        self.adopted
+            .clone()
+            .wait_for(|adopted| *adopted)
+            .await
+            .map(|_| ())
+            .map_err(|_| Stopped)
+    }
+
+    /// All pods, now and as they change.
+    #[must_use]
+    pub fn reports(&self) -> watch::Receiver<Reports> {
+        self.reports.clone()
+    }
+
+    /// Attaches the programs of a proxy that has connected, before it hears of its first pod. Returns how many listeners
+    /// were adopted.
+    ///
+    /// # Errors
+    /// As [`crate::ports::Datapath::attach_proxy`], or when the worker has ended.
+    pub async fn attach_proxy(&self, peer: ProxyPeer) -> Result<usize, PortError> {
+        let stopped = |_| PortError {
+            operation: "attaching the programs",
+            object: "a proxy".to_owned(),
+            cause: Stopped.to_string(),
+            retryable: false,
+        };
+        let (reply, answer) = oneshot::channel();
+        self.send(Command::AttachProxy { peer, reply })
+            .await
+            .map_err(stopped)?;
+        answer.await.map_err(|_| stopped(Stopped))?
+    }
+
+    /// Tells which proxies are connected, after each change. Pods stay captured when the last one leaves, and keep
+    /// their annotation, as in Istio: the proxy goes on serving, or the next one is on its way.
+    ///
+    /// # Errors
+    /// When the worker has ended.
+    pub async fn proxies(&self, alive: Vec<ProxyPeer>) -> Result<(), Stopped> {
+        self.send(Command::Proxies { alive }).await
+    }
+
+    /// Tells that a proxy has answered for all pods that were remembered when it connected, and which it refused.
+    ///
+    /// # Errors
+    /// When the worker has ended.
+    pub async fn snapshot_done(&self, refused: Vec<(PodUid, String)>) -> Result<(), Stopped> {
+        self.send(Command::SnapshotDone { refused }).await
+    }
+
+    /// Enrols a pod whose sandbox has just been made and has no process yet. `facts.ips` are the addresses that the CNI
+    /// plugin gave it. Waits until the pod is captured and the proxy serves it, or until that fails; the caller sets a
+    /// limit of time.
+    ///
+    /// # Errors
+    /// When a step fails. What was done stays, and goes on being retried.
+    pub async fn admit(&self, facts: PodFacts, netns: Netns) -> Result<Admission, AdmissionError> {
+        let (reply, answer) = oneshot::channel();
+        self.send(Command::Admit(Box::new(Admit { facts, netns, reply })))
+            .await?;
+        answer.await.map_err(|_| AdmissionError::Stopped(Stopped))?
+    }
+
+    async fn send(&self, command: Command) -> Result<(), Stopped> {
+        self.commands.send(command).await.map_err(|_| Stopped)
+    }
+}

@@ -1,0 +1,163 @@
+//! One pod, as the worker knows it.
+
+use std::net::IpAddr;
+
+use agent_core::entry::PodEntry;
+use agent_core::facts::PodFacts;
+use agent_core::ids::PodRef;
+use agent_core::plan::{Event, Have, Redirection, State, is_undecided};
+use agent_core::wish::Wish;
+use tokio::sync::oneshot;
+
+use super::handle::{Admission, AdmissionError};
+use super::report::Report;
+use crate::ports::{Netns, PortError};
+
+/// A pod that is on the node, or of which something is left.
+#[derive(Debug)]
+pub(super) struct Pod {
+    pub(super) pod: PodRef,
+    pub(super) service_account: String,
+    pub(super) wish: Wish,
+    pub(super) have: Have,
+    /// Open as long as `have` names it.
+    pub(super) netns: Option<Netns>,
+    /// What went wrong last, until the pod is as wished.
+    pub(super) error: Option<String>,
+    /// Failed attempts since the pod was last as wished.
+    pub(super) attempts: u32,
+    /// Addresses that the CNI plugin gave to the pod's sandbox, until the source tells the same.
+    sandbox: Vec<IpAddr>,
+    /// CNI plugins that wait for the pod.
+    admissions: Vec<oneshot::Sender<Result<Admission, AdmissionError>>>,
+}
+
+impl Pod {
+    /// A pod that the maps hold when the agent starts. It is taken for gone until the source tells of it.
+    pub(super) fn adopted(entry: PodEntry) -> Self {
+        Self {
+            have: Have::adopted(entry.clone()),
+            ..Self::new(entry.pod)
+        }
+    }
+
+    /// A pod that nothing was done for.
+    pub(super) fn new(pod: PodRef) -> Self {
+        Self {
+            pod,
+            service_account: String::new(),
+            wish: Wish::Gone,
+            have: Have::default(),
+            netns: None,
+            error: None,
+            attempts: 0,
+            sandbox: Vec::new(),
+            admissions: Vec::new(),
+        }
+    }
+
+    /// The addresses that the source tells while the sandbox is newer than what kubelet has reported: none, or those of
+    /// an earlier sandbox.
+    pub(super) fn correct_addresses(&mut self, facts: &mut PodFacts) {
+        let agrees = |ip: &IpAddr| facts.ips.contains(ip);
+        if self.sandbox.iter().all(agrees) && self.sandbox.len() == facts.ips.len() {
+            self.sandbox.clear();
+        } else if !self.sandbox.is_empty() {
+            facts.ips.clone_from(&self.sandbox);
+        }
+    }
+
+    /// A new sandbox is coming: the addresses of the last one do not count any more.
+    pub(super) fn forget_sandbox(&mut self) {
+        self.sandbox.clear();
+    }
+
+    /// Takes in what the source tells of the pod beside the wish.
+    pub(super) fn told(&mut self, pod: PodRef, service_account: String, carries: Redirection) {
+        self.pod = pod;
+        self.service_account = service_account;
+        self.have.apply(&Event::Told(carries));
+    }
+
+    /// Holds the namespace that was found by these addresses, or notes that there is none.
+    pub(super) fn sought(&mut self, addresses: &[IpAddr], found: Option<Netns>) {
+        let netns = found.as_ref().map(|netns| netns.cookie);
+        self.have.apply(&Event::Sought { addresses, netns });
+        self.netns = found.or(self.netns.take());
+    }
+
+    /// Takes in a new sandbox, and who waits until the pod is admitted to the mesh.
+    pub(super) fn admit(
+        &mut self,
+        addresses: Vec<IpAddr>,
+        netns: Netns,
+        reply: oneshot::Sender<Result<Admission, AdmissionError>>,
+    ) {
+        self.sought(&addresses, Some(netns));
+        self.sandbox = addresses;
+        self.error = None;
+        self.admissions.push(reply);
+    }
+
+    /// Notes a failure.
+    pub(super) fn failed(&mut self, error: &PortError) {
+        let text = error.to_string();
+        if self.error.as_ref() == Some(&text) {
+            tracing::debug!(pod = %self.pod, "again: {text}");
+        } else {
+            tracing::warn!(pod = %self.pod, "{text}");
+            self.error = Some(text);
+        }
+    }
+
+    /// Whether nothing is left to do or to remember.
+    pub(super) fn is_over(&self) -> bool {
+        self.wish == Wish::Gone && self.have.is_clean()
+    }
+
+    /// Notes that nothing can be done now, and says whether all is as wished. Closes the namespace of a pod that has left
+    /// the mesh.
+    pub(super) fn settled(&mut self) -> bool {
+        let is_as_wished = !self.have.owes_retry(&self.wish);
+        if is_as_wished {
+            self.attempts = 0;
+        }
+        if is_as_wished && matches!(self.state(), State::Enabled | State::Outside) {
+            self.error = None;
+        }
+        let is_out = !matches!(self.wish, Wish::Captured(_)) && !is_undecided(&self.wish);
+        if is_out && self.have.is_clean() {
+            self.have.forget_netns();
+            self.netns = None;
+        }
+        is_as_wished
+    }
+
+    /// Answers the CNI plugins that wait, if there is an answer.
+    pub(super) fn answer_admissions(&mut self) {
+        if self.admissions.is_empty() {
+            return;
+        }
+        let answer = match (&self.wish, &self.error) {
+            (Wish::Captured(_), _) if self.state() == State::Enabled => Ok(Admission::Captured),
+            (_, Some(error)) => Err(AdmissionError::Failed(error.clone())),
+            (Wish::Captured(_), None) => return,
+            (wish, None) if is_undecided(wish) => return,
+            (Wish::Outside(reason), None) => Ok(Admission::Outside(*reason)),
+            (Wish::Gone, None) => Err(AdmissionError::Gone),
+        };
+        for waiting in self.admissions.drain(..) {
+            // A plugin that gave up has no use for the answer.
+            let _ = waiting.send(answer.clone());
+        }
+    }
+
+    pub(super) fn state(&self) -> State {
+        State::of(&self.have, &self.wish)
+    }
+
+    /// The pod, for people.
+    pub(super) fn report(&self) -> Report {
+        Report::of(&self.pod, &self.wish, &self.have, self.error.as_deref())
+    }
+}

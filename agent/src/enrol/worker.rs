@@ -1,0 +1,326 @@
+//! The worker: takes in facts and news of the proxies, and brings one pod after the other nearer to its wish. Calls to
+//! the proxy and the API server run beside it, so that a slow one holds up only its own pod.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use agent_core::catalog::Catalog;
+use agent_core::facts::Fact;
+use agent_core::ids::PodUid;
+use agent_core::plan::{Event, Next, ProxyView, Redirection, Step, next};
+use agent_core::wish::Wish;
+use futures::FutureExt as _;
+use futures::StreamExt as _;
+use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, sleep_until};
+
+use super::apply::{Outcome, Ports};
+use super::handle::{AdmissionError, Admit, Command, Handle};
+use super::pod::Pod;
+use super::queue::{Queue, back_off};
+use super::report::Reports;
+use crate::ports::{Datapath, FindNetns, PodStatus, PortError, Proxy, ProxyPeer};
+
+/// Commands that may wait for the worker.
+const COMMANDS: usize = 64;
+
+/// The worker.
+pub struct Enrolment<D, P, S, F> {
+    ports: Ports<D, P, S, F>,
+    catalog: Catalog,
+    pods: BTreeMap<PodUid, Pod>,
+    queue: Queue,
+    calls: FuturesUnordered<BoxFuture<'static, Call>>,
+    proxies: Vec<ProxyPeer>,
+    facts: mpsc::Receiver<Fact>,
+    commands: mpsc::Receiver<Command>,
+    reports: watch::Sender<Reports>,
+    adopted: watch::Sender<bool>,
+}
+
+/// The answer to a call.
+struct Call {
+    uid: PodUid,
+    step: Step,
+    result: Result<(), PortError>,
+}
+
+impl<D, P, S, F> Enrolment<D, P, S, F>
+where
+    D: Datapath,
+    P: Proxy + 'static,
+    S: PodStatus + 'static,
+    F: FindNetns,
+{
+    /// A worker that gets its facts from `facts`, and the handle to it.
+    #[must_use]
+    pub fn new(catalog: Catalog, ports: Ports<D, P, S, F>, facts: mpsc::Receiver<Fact>) -> (Self, Handle) {
+        let (command_sender, commands) = mpsc::channel(COMMANDS);
+        let (reports, report_receiver) = watch::channel(Reports::new());
+        let (adopted, adopted_receiver) = watch::channel(false);
+        let handle = Handle {
+            commands: command_sender,
+            reports: report_receiver,
+            adopted: adopted_receiver,
+        };
+        let worker = Self {
+            ports,
+            catalog,
+            pods: BTreeMap::new(),
+            queue: Queue::default(),
+            calls: FuturesUnordered::new(),
+            proxies: Vec::new(),
+            facts,
+            commands,
+            reports,
+            adopted,
+        };
+        (worker, handle)
+    }
+
+    /// Works until the sender of facts is gone. Pods stay captured then, for the next agent to adopt.
+    ///
+    /// # Errors
+    /// When the maps cannot be read at the start: nothing was changed then.
+    pub async fn run(mut self) -> Result<(), PortError> {
+        for entry in self.ports.datapath.captured()? {
+            self.pods.insert(entry.pod.uid.clone(), Pod::adopted(entry));
+        }
+        loop {
+            self.tell_when_adopted();
+            let may_work = self.catalog.complete() && !self.queue.is_idle();
+            tokio::select! {
+                biased;
+                Some(command) = self.commands.recv() => self.command(command),
+                fact = self.facts.recv() => match fact {
+                    Some(fact) => self.fact(fact),
+                    None => return Ok(()),
+                },
+                Some(call) = self.calls.next() => self.answered(call),
+                () = alarm(self.queue.next_alarm()) => self.retry(),
+                // One pod at a time, so that the others of this thread get their turn in between.
+                () = tokio::task::yield_now(), if may_work => self.work(),
+            }
+        }
+    }
+
+    /// Opens the gate for the proxies once nothing is under way that belongs into the first snapshot.
+    fn tell_when_adopted(&self) {
+        if *self.adopted.borrow() || !self.catalog.complete() || !self.queue.is_idle() {
+            return;
+        }
+        if self.pods.values().all(|pod| pod.have.proxy != ProxyView::Asked) {
+            tracing::info!(pods = self.pods.len(), "all pods of the node are known");
+            self.adopted.send_replace(true);
+        }
+    }
+
+    fn fact(&mut self, mut fact: Fact) {
+        let was_complete = self.catalog.complete();
+        let mut told = None;
+        if let Fact::Pod(facts) = &mut fact {
+            if let Some(pod) = self.pods.get_mut(&facts.pod.uid) {
+                pod.correct_addresses(facts);
+            }
+            let carries = Redirection::carried_by(&facts.annotations);
+            told = Some((facts.pod.clone(), facts.service_account.clone(), carries));
+        }
+        let ends_listing = matches!(fact, Fact::PodsListed | Fact::NamespacesListed);
+        let mut changed = self.catalog.apply(fact);
+        if let Some((pod, service_account, carries)) = told
+            && self.catalog.wish(&pod.uid) != Wish::Gone
+        {
+            changed.insert(pod.uid.clone());
+            let known = self
+                .pods
+                .entry(pod.uid.clone())
+                .or_insert_with(|| Pod::new(pod.clone()));
+            known.told(pod, service_account, carries);
+        }
+        let is_complete = self.catalog.complete();
+        if ends_listing && is_complete {
+            // Pods that went while nobody looked are known only by what is left of them here.
+            changed.extend(self.pods.keys().cloned());
+        }
+        if is_complete && !was_complete {
+            tracing::info!(pods = self.pods.len(), "pods and namespaces are listed");
+        }
+        self.look_at(changed);
+    }
+
+    fn look_at(&mut self, uids: BTreeSet<PodUid>) {
+        for uid in uids {
+            if let Some(pod) = self.pods.get_mut(&uid) {
+                pod.wish = self.catalog.wish(&uid);
+                self.queue.push(&uid);
+            }
+        }
+    }
+
+    fn command(&mut self, command: Command) {
+        match command {
+            Command::AttachProxy { peer, reply } => {
+                // A connection that is closed meanwhile has no use for the answer.
+                let _ = reply.send(self.ports.datapath.attach_proxy(&peer));
+            }
+            Command::Proxies { alive } => self.proxies_changed(alive),
+            Command::SnapshotDone { refused } => self.snapshot_done(refused),
+            Command::Admit(admit) => self.admit(*admit),
+        }
+    }
+
+    fn proxies_changed(&mut self, alive: Vec<ProxyPeer>) {
+        let is_over = |peer: &ProxyPeer| !alive.contains(peer);
+        if self.proxies.iter().any(is_over)
+            && let Err(error) = self.ports.datapath.retire_proxies(&alive)
+        {
+            tracing::warn!("{error}");
+        }
+        self.proxies = alive;
+    }
+
+    fn snapshot_done(&mut self, refused: Vec<(PodUid, String)>) {
+        let mut refused: BTreeMap<_, _> = refused.into_iter().collect();
+        for (uid, pod) in &mut self.pods {
+            let refusal = refused.remove(uid);
+            pod.have.apply(&Event::Snapshot {
+                refused: refusal.is_some(),
+            });
+            if let Some(text) = refusal {
+                pod.error = Some(format!("the proxy refuses the pod: {text}"));
+            }
+            self.queue.push(uid);
+        }
+    }
+
+    fn admit(&mut self, admit: Admit) {
+        let Admit { facts, netns, reply } = admit;
+        let (uid, addresses) = (facts.pod.uid.clone(), facts.ips.clone());
+        if let Some(pod) = self.pods.get_mut(&uid) {
+            pod.forget_sandbox();
+        }
+        self.fact(Fact::Pod(Box::new(facts)));
+        match self.pods.get_mut(&uid) {
+            Some(pod) => pod.admit(addresses, netns, reply),
+            // A plugin that gave up has no use for the answer.
+            None => drop(reply.send(Err(AdmissionError::Gone))),
+        }
+    }
+
+    fn answered(&mut self, call: Call) {
+        let Some(pod) = self.pods.get_mut(&call.uid) else {
+            return;
+        };
+        let Err(error) = call.result else {
+            pod.have.apply(&Event::Done(&call.step));
+            self.queue.push(&call.uid);
+            return;
+        };
+        pod.failed(&error);
+        // While proxies wait for the start to end, nobody can answer either.
+        let nobody_there = self.proxies.is_empty() || !*self.adopted.borrow();
+        match call.step {
+            Step::ProxyAdd if nobody_there => pod.have.apply(&Event::NoProxy),
+            _ => pod.have.apply(&Event::Failed(&call.step)),
+        }
+        if call.step == Step::ProxyDel {
+            self.try_again_later(&call.uid);
+        } else {
+            self.queue.push(&call.uid);
+        }
+    }
+
+    fn retry(&mut self) {
+        while let Some(uid) = self.queue.pop_alarm(Instant::now()) {
+            if let Some(pod) = self.pods.get_mut(&uid) {
+                pod.have.apply(&Event::RetryDue);
+                self.queue.push(&uid);
+            }
+        }
+    }
+
+    /// Goes on with the next pod, as far as it gets.
+    fn work(&mut self) {
+        let Some(uid) = self.queue.pop() else {
+            return;
+        };
+        let Some(pod) = self.pods.get_mut(&uid) else {
+            return;
+        };
+        let is_stuck = loop {
+            match next(&pod.have, &pod.wish) {
+                Next::Wait => break false,
+                Next::Settled => {
+                    let is_as_wished = pod.settled();
+                    if is_as_wished {
+                        self.queue.clear_alarm(&uid);
+                    }
+                    break !is_as_wished;
+                }
+                Next::Do(step) => match self.ports.begin(&step, pod) {
+                    Outcome::Now(Ok(())) => pod.have.apply(&Event::Done(&step)),
+                    Outcome::Now(Err(error)) => {
+                        pod.failed(&error);
+                        // What follows without a namespace is the plan's to say.
+                        if !matches!(step, Step::FindNetns(_)) {
+                            break true;
+                        }
+                    }
+                    Outcome::Later(call) => {
+                        pod.have.apply(&Event::Started(&step));
+                        let uid = uid.clone();
+                        self.calls
+                            .push(call.map(|result| Call { uid, step, result }).boxed());
+                    }
+                },
+            }
+        };
+        if is_stuck {
+            self.try_again_later(&uid);
+        }
+        self.finish(&uid);
+    }
+
+    /// Sets the alarm of a pod, if it has none.
+    fn try_again_later(&mut self, uid: &PodUid) {
+        if let Some(pod) = self.pods.get_mut(uid)
+            && !self.queue.has_alarm(uid)
+        {
+            self.queue.set_alarm(uid, Instant::now() + back_off(pod.attempts));
+            pod.attempts += 1;
+        }
+    }
+
+    /// Tells what became of a pod.
+    fn finish(&mut self, uid: &PodUid) {
+        let Some(pod) = self.pods.get_mut(uid) else {
+            return;
+        };
+        pod.answer_admissions();
+        let report = (!pod.is_over()).then(|| pod.report());
+        if report.is_none() {
+            self.pods.remove(uid);
+            self.queue.clear_alarm(uid);
+        }
+        self.reports.send_if_modified(|reports| {
+            let before = reports.get(uid);
+            if before == report.as_ref() {
+                return false;
+            }
+            match report {
+                Some(report) => reports.insert(uid.clone(), report),
+                None => reports.remove(uid),
+            };
+            true
+        });
+    }
+}
+
+/// Waits for the next alarm; for ever without one.
+async fn alarm(at: Option<Instant>) {
+    match at {
+        Some(at) => sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}
