@@ -1,0 +1,19 @@
+//! Where facts come from: a Kubernetes API server or manifests in files. A source turns objects into
+//! [`agent_core::facts::Fact`]s and sends them through a channel; it knows nothing of eBPF or enrolment.
+//! In reading order:
+
+pub mod convert;
+mod told;
+
+pub mod connection;
+pub mod problem;
+mod backoff;
+mod health;
+mod list_watch;
+pub mod kube;
+pub mod status;
+
+pub mod file;
+mod manifest;
+mod reading;
+mod watched_path;
