@@ -17,3 +17,12 @@ pub mod file;
 mod manifest;
 mod reading;
 mod watched_path;
+
+#[cfg(test)]
+mod view;
+#[cfg(test)]
+mod file_tests;
+#[cfg(test)]
+mod kube_tests;
+#[cfg(test)]
+mod real_api_tests;

@@ -182,7 +182,7 @@ mod tests {
     }
 
     fn pod(name: &str, uid: &str, rest: &str) -> String {
-        format!("---\napiVersion: v1\nkind: Pod\nmetadata: {{name: {name}, namespace: shop, uid: {uid}{rest}}}\n")
+        format!("---\napiVersion: v1\nkind: Pod\nmetadata: {{name: {name}, namespace: shop, uid: '{uid}'{rest}}}\n")
     }
 
     fn namespace(name: &str, label: &str) -> String {

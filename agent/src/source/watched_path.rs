@@ -64,6 +64,7 @@ impl PathWatch {
     ///
     /// # Errors
     /// When the user has too many inotify instances (`fs.inotify.max_user_instances`).
+    #[expect(deprecated, reason = "its successor is unsafe for types whose descriptor may change; this one cannot")]
     pub(super) fn new() -> io::Result<Self> {
         let inotify = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
         Ok(Self { inotify: AsyncFd::new(Arc::new(inotify))?, watched: Watched::new() })
