@@ -47,12 +47,23 @@ mod tests {
 
     #[test]
     fn delays_grow_from_a_tenth_of_a_second_to_the_longest() {
-        let table = [(0, 100), (1, 200), (3, 800), (7, 12_800), (8, 15_000), (16, 15_000), (u32::MAX, 15_000)];
+        let table = [
+            (0, 100),
+            (1, 200),
+            (3, 800),
+            (7, 12_800),
+            (8, 15_000),
+            (16, 15_000),
+            (u32::MAX, 15_000),
+        ];
         for (failures, full) in table {
             let full = Duration::from_millis(full);
             assert_eq!(delay(failures, 0), full / 2, "{failures}");
             let highest = delay(failures, 999);
-            assert!(highest > full / 10 * 9 && highest <= full, "{failures}: {highest:?}");
+            assert!(
+                highest > full / 10 * 9 && highest <= full,
+                "{failures}: {highest:?}"
+            );
         }
     }
 

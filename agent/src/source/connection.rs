@@ -77,13 +77,10 @@ impl Connection {
     /// With the kubeconfig that the user named, if any. Nothing is read yet.
     #[must_use]
     pub fn new(kubeconfig: Option<PathBuf>) -> Self {
-        Self { kubeconfig, client: Arc::default() }
-    }
-
-    /// With a client that is there already.
-    #[must_use]
-    pub fn with(client: Client) -> Self {
-        Self { kubeconfig: None, client: Arc::new(OnceCell::new_with(Some(client))) }
+        Self {
+            kubeconfig,
+            client: Arc::default(),
+        }
     }
 
     /// The client. An error is not remembered: the next call tries again, so that a kubeconfig may come later.
@@ -135,8 +132,12 @@ fn choose(named: Option<&Path>, around: &Surroundings) -> Place {
     }
     match around.home.as_deref().map(home_config) {
         Some(path) if around.home_config_exists => Place::Home(path),
-        Some(path) => Place::Nowhere { default: path.display().to_string() },
-        None => Place::Nowhere { default: "~/.kube/config (HOME is not set)".to_owned() },
+        Some(path) => Place::Nowhere {
+            default: path.display().to_string(),
+        },
+        None => Place::Nowhere {
+            default: "~/.kube/config (HOME is not set)".to_owned(),
+        },
     }
 }
 
@@ -154,12 +155,18 @@ async fn configuration(place: Place) -> Result<Config, AccessError> {
     }
 }
 
-async fn loaded(path: String, kubeconfig: Result<Kubeconfig, KubeconfigError>) -> Result<Config, AccessError> {
+async fn loaded(
+    path: String,
+    kubeconfig: Result<Kubeconfig, KubeconfigError>,
+) -> Result<Config, AccessError> {
     let config = match kubeconfig {
         Ok(kubeconfig) => Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await,
         Err(cause) => Err(cause),
     };
-    config.map_err(|cause| AccessError::Kubeconfig { path, cause: Box::new(cause) })
+    config.map_err(|cause| AccessError::Kubeconfig {
+        path,
+        cause: Box::new(cause),
+    })
 }
 
 #[cfg(test)]
@@ -174,16 +181,31 @@ mod tests {
             home: Some("/root".into()),
             home_config_exists: true,
         };
-        let outside = Surroundings { service_host: None, ..all.clone() };
-        let bare = Surroundings { kubeconfig: None, ..outside.clone() };
-        let empty = Surroundings { home_config_exists: false, ..bare.clone() };
+        let outside = Surroundings {
+            service_host: None,
+            ..all.clone()
+        };
+        let bare = Surroundings {
+            kubeconfig: None,
+            ..outside.clone()
+        };
+        let empty = Surroundings {
+            home_config_exists: false,
+            ..bare.clone()
+        };
         let named = Path::new("/etc/named");
         let table = [
             (Some(named), &all, Place::Named(named.into())),
             (None, &all, Place::InCluster),
             (None, &outside, Place::Environment("/k1:/k2".into())),
             (None, &bare, Place::Home("/root/.kube/config".into())),
-            (None, &empty, Place::Nowhere { default: "/root/.kube/config".into() }),
+            (
+                None,
+                &empty,
+                Place::Nowhere {
+                    default: "/root/.kube/config".into(),
+                },
+            ),
         ];
         for (named, around, expected) in table {
             assert_eq!(choose(named, around), expected, "{around:?}");
@@ -192,8 +214,16 @@ mod tests {
 
     #[test]
     fn when_there_is_nothing_the_error_names_what_was_tried() {
-        let text = AccessError::Nothing { default: "/root/.kube/config".into() }.to_string();
-        for part in ["KUBERNETES_SERVICE_HOST", "KUBECONFIG", "/root/.kube/config", "--kubeconfig"] {
+        let text = AccessError::Nothing {
+            default: "/root/.kube/config".into(),
+        }
+        .to_string();
+        for part in [
+            "KUBERNETES_SERVICE_HOST",
+            "KUBECONFIG",
+            "/root/.kube/config",
+            "--kubeconfig",
+        ] {
             assert!(text.contains(part), "{part} in {text}");
         }
     }
@@ -204,7 +234,10 @@ mod tests {
         let path = folder.path().join("config");
         let connection = Connection::new(Some(path.clone()));
         let text = connection.client().await.err().unwrap().to_string();
-        assert!(text.contains(path.to_str().unwrap()) && text.contains("--kubeconfig"), "{text}");
+        assert!(
+            text.contains(path.to_str().unwrap()) && text.contains("--kubeconfig"),
+            "{text}"
+        );
 
         std::fs::write(&path, KUBECONFIG).unwrap();
         assert!(connection.client().await.is_ok());

@@ -76,7 +76,11 @@ impl FileSource {
         let name = || path.display().to_string();
         fs::metadata(path).map_err(|cause| FileError::Path { path: name(), cause })?;
         let watch = PathWatch::new().map_err(|cause| FileError::Watch { path: name(), cause })?;
-        Ok(Self { path: path.to_owned(), cluster, watch })
+        Ok(Self {
+            path: path.to_owned(),
+            cluster,
+            watch,
+        })
     }
 
     /// Tells facts until nobody listens. A path that goes away later keeps what it said.
@@ -97,7 +101,10 @@ impl FileSource {
             };
             self.watch.settle(look.survey);
             files = look.files;
-            let readings = files.iter().map(|(path, known)| (path.clone(), known.reading.clone())).collect();
+            let readings = files
+                .iter()
+                .map(|(path, known)| (path.clone(), known.reading.clone()))
+                .collect();
             for fact in teller.facts(together(&self.cluster, &readings), look.state) {
                 if facts.send(fact).await.is_err() {
                     return Ok(());
@@ -122,14 +129,22 @@ fn look(cluster: &ClusterId, path: &Path, files: Files, mut survey: Survey) -> L
                 let known = files.remove(&file);
                 read_again(cluster, &file, known).map(|known| (file, known))
             });
-            Look { files: read.collect(), survey, state: SourceState::Current }
+            Look {
+                files: read.collect(),
+                survey,
+                state: SourceState::Current,
+            }
         }
         Err(cause) => {
             let problem = format!(
                 "{}: {cause}; put it back or start the agent with another source; what it said last stays",
                 path.display()
             );
-            Look { files, survey, state: SourceState::Stale { problem } }
+            Look {
+                files,
+                survey,
+                state: SourceState::Stale { problem },
+            }
         }
     }
 }
@@ -141,8 +156,11 @@ fn manifests(path: &Path, survey: &mut Survey) -> io::Result<Vec<PathBuf>> {
         return Ok(vec![path.to_owned()]);
     }
     let names = survey.names(&place)?;
-    let files: Vec<PathBuf> =
-        names.iter().filter(|name| is_manifest(Path::new(name))).map(|name| path.join(name)).collect();
+    let files: Vec<PathBuf> = names
+        .iter()
+        .filter(|name| is_manifest(Path::new(name)))
+        .map(|name| path.join(name))
+        .collect();
     for file in &files {
         // Watches where links point to; a link to nowhere is told of when the file is read.
         let _ = survey.locate(file);
@@ -164,7 +182,10 @@ fn read_again(cluster: &ClusterId, file: &Path, known: Option<Known>) -> Option<
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
         Err(error) => {
-            return Some(Known { text: None, reading: Reading::broken(file, error.to_string(), last) });
+            return Some(Known {
+                text: None,
+                reading: Reading::broken(file, error.to_string(), last),
+            });
         }
     };
     let mut hasher = DefaultHasher::new();
@@ -172,7 +193,10 @@ fn read_again(cluster: &ClusterId, file: &Path, known: Option<Known>) -> Option<
     let hash = Some(hasher.finish());
     match known {
         Some(known) if known.text == hash => Some(known),
-        _ => Some(Known { text: hash, reading: Reading::of(cluster, file, &text, last) }),
+        _ => Some(Known {
+            text: hash,
+            reading: Reading::of(cluster, file, &text, last),
+        }),
     }
 }
 
@@ -187,7 +211,10 @@ fn text_of(file: &Path) -> io::Result<Vec<u8>> {
     let mut text = Vec::with_capacity(usize::try_from(metadata.len().min(LARGEST)).unwrap_or(0));
     file.take(LARGEST + 1).read_to_end(&mut text)?;
     if u64::try_from(text.len()).is_ok_and(|length| length > LARGEST) {
-        return Err(io::Error::other(format!("it is larger than {} MiB; split it", LARGEST >> 20)));
+        return Err(io::Error::other(format!(
+            "it is larger than {} MiB; split it",
+            LARGEST >> 20
+        )));
     }
     Ok(text)
 }
@@ -208,7 +235,11 @@ impl Teller {
         if self.listed {
             let (pods_gone, pods) = self.pods.change_to(whole.pods);
             let (namespaces_gone, namespaces) = self.namespaces.change_to(whole.namespaces);
-            facts.extend([pods_gone, namespaces, pods, namespaces_gone].into_iter().flatten());
+            facts.extend(
+                [pods_gone, namespaces, pods, namespaces_gone]
+                    .into_iter()
+                    .flatten(),
+            );
         } else if state == SourceState::Current {
             facts.extend(self.namespaces.list(whole.namespaces));
             facts.extend(self.pods.list(whole.pods));

@@ -17,7 +17,13 @@ pub(super) struct Health {
 impl Health {
     /// A source that watches these; each counts as unknown until it reports.
     pub(super) fn of(watched: &[&'static str]) -> Self {
-        Self { problems: watched.iter().map(|name| (*name, Some(Problem::NotYet))).collect(), told: None }
+        Self {
+            problems: watched
+                .iter()
+                .map(|name| (*name, Some(Problem::NotYet)))
+                .collect(),
+            told: None,
+        }
     }
 
     /// Takes a report and says the source's new state if that is news. The text of a problem may differ from try to
@@ -26,14 +32,23 @@ impl Health {
         self.problems.insert(watched, problem);
         let mut kinds = Vec::new();
         let mut texts = Vec::new();
-        for problem in self.problems.values().flatten().filter(|problem| **problem != Problem::NotYet) {
+        for problem in self
+            .problems
+            .values()
+            .flatten()
+            .filter(|problem| **problem != Problem::NotYet)
+        {
             // Both watches usually meet the same problem, which is then worth one sentence.
             if !kinds.contains(&problem.kind()) {
                 kinds.push(problem.kind());
                 texts.push(problem.to_string());
             }
         }
-        let settled = !self.problems.values().flatten().any(|problem| *problem == Problem::NotYet);
+        let settled = !self
+            .problems
+            .values()
+            .flatten()
+            .any(|problem| *problem == Problem::NotYet);
         if self.told.as_ref() == Some(&kinds) || (kinds.is_empty() && !settled) {
             return None;
         }
@@ -41,7 +56,9 @@ impl Health {
         Some(if texts.is_empty() {
             SourceState::Current
         } else {
-            SourceState::Stale { problem: texts.join("; ") }
+            SourceState::Stale {
+                problem: texts.join("; "),
+            }
         })
     }
 }
@@ -55,7 +72,11 @@ mod tests {
     }
 
     fn forbidden(resource: &'static str) -> Option<Problem> {
-        Some(Problem::Forbidden { verb: "list", resource, answer: "no".into() })
+        Some(Problem::Forbidden {
+            verb: "list",
+            resource,
+            answer: "no".into(),
+        })
     }
 
     fn stale(state: Option<SourceState>) -> String {
@@ -78,7 +99,11 @@ mod tests {
         let mut health = Health::of(&["pods", "namespaces"]);
         assert!(stale(health.report("pods", unreachable("refused"))).contains("refused"));
         assert_eq!(health.report("pods", unreachable("reset")), None);
-        assert_eq!(health.report("pods", None), None, "the namespaces have not been seen yet");
+        assert_eq!(
+            health.report("pods", None),
+            None,
+            "the namespaces have not been seen yet"
+        );
         assert_eq!(health.report("namespaces", None), Some(SourceState::Current));
     }
 
@@ -90,6 +115,9 @@ mod tests {
         let mixed = stale(health.report("pods", forbidden("pods")));
         assert!(mixed.contains("refused") && mixed.contains("pods"), "{mixed}");
         let both = stale(health.report("namespaces", forbidden("namespaces")));
-        assert!(both.contains("\"pods\"") && both.contains("\"namespaces\""), "{both}");
+        assert!(
+            both.contains("\"pods\"") && both.contains("\"namespaces\""),
+            "{both}"
+        );
     }
 }

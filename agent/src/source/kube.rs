@@ -44,7 +44,9 @@ impl KubeSource {
     /// of a kubeconfig.
     pub async fn run(self, facts: mpsc::Sender<Fact>) {
         let mut health = Health::of(&[PODS, NAMESPACES]);
-        let Some(client) = self.connect(&mut health, &facts).await else { return };
+        let Some(client) = self.connect(&mut health, &facts).await else {
+            return;
+        };
         let (pod_events, mut pods) = mpsc::channel(ON_THE_WAY);
         let (namespace_events, mut namespaces) = mpsc::channel(ON_THE_WAY);
         let pod_watch = ListWatch::<PodObject> {
@@ -52,9 +54,13 @@ impl KubeSource {
             resource: PODS,
             fields: Some(format!("spec.nodeName={}", self.node.name)),
         };
-        let namespace_watch =
-            ListWatch::<NamespaceObject> { api: Api::all(client), resource: NAMESPACES, fields: None };
-        let watches = async { tokio::join!(pod_watch.run(pod_events), namespace_watch.run(namespace_events)) };
+        let namespace_watch = ListWatch::<NamespaceObject> {
+            api: Api::all(client),
+            resource: NAMESPACES,
+            fields: None,
+        };
+        let watches =
+            async { tokio::join!(pod_watch.run(pod_events), namespace_watch.run(namespace_events)) };
         let tell = async {
             let mut pod_teller = Teller::<PodFacts>::default();
             let mut namespace_teller = Teller::<NamespaceFacts>::default();
@@ -91,7 +97,12 @@ impl KubeSource {
                 Ok(client) => return Some(client),
                 Err(error) => error,
             };
-            send(facts, state(health, PODS, Some(Problem::NoAccess(error.to_string())))).await.ok()?;
+            send(
+                facts,
+                state(health, PODS, Some(Problem::NoAccess(error.to_string()))),
+            )
+            .await
+            .ok()?;
             tokio::select! {
                 () = sleep(backoff.failed()) => {}
                 () = facts.closed() => return None,
@@ -101,7 +112,11 @@ impl KubeSource {
 }
 
 fn state(health: &mut Health, watched: &'static str, problem: Option<Problem>) -> Vec<Fact> {
-    health.report(watched, problem).map(Fact::SourceState).into_iter().collect()
+    health
+        .report(watched, problem)
+        .map(Fact::SourceState)
+        .into_iter()
+        .collect()
 }
 
 async fn send(facts: &mpsc::Sender<Fact>, news: Vec<Fact>) -> Result<(), mpsc::error::SendError<Fact>> {
@@ -128,10 +143,15 @@ fn pod_of(cluster: &ClusterId, object: &PodObject) -> Converted<PodFacts> {
         Err(invalid) => Err(BadObject {
             object: name.clone(),
             problem: format!("does not decode: {}", invalid.error),
-            fix: "look at it with kubectl get pod -o yaml; the agent may be too old for this API server".into(),
+            fix: "look at it with kubectl get pod -o yaml; the agent may be too old for this API server"
+                .into(),
         }),
     };
-    Converted { object: name, key: object.meta().uid.clone().unwrap_or_default(), facts }
+    Converted {
+        object: name,
+        key: object.meta().uid.clone().unwrap_or_default(),
+        facts,
+    }
 }
 
 fn namespace_of(cluster: &ClusterId, object: &NamespaceObject) -> Converted<NamespaceFacts> {
@@ -150,7 +170,10 @@ struct Teller<S> {
 
 impl<S> Default for Teller<S> {
     fn default() -> Self {
-        Self { told: Told::default(), troubles: Troubles::default() }
+        Self {
+            told: Told::default(),
+            troubles: Troubles::default(),
+        }
     }
 }
 
@@ -189,12 +212,21 @@ impl<S: Subject> Teller<S> {
 
     fn there(&mut self, object: Converted<S>) -> Vec<Fact> {
         match object.facts {
-            Ok(subject) => self.told.there(subject).into_iter().chain(self.troubles.over(&object.object)).collect(),
+            Ok(subject) => self
+                .told
+                .there(subject)
+                .into_iter()
+                .chain(self.troubles.over(&object.object))
+                .collect(),
             Err(bad) => self.troubles.bad(bad).into_iter().collect(),
         }
     }
 
     fn gone(&mut self, object: &Converted<S>) -> Vec<Fact> {
-        self.told.gone(&object.key).into_iter().chain(self.troubles.over(&object.object)).collect()
+        self.told
+            .gone(&object.key)
+            .into_iter()
+            .chain(self.troubles.over(&object.object))
+            .collect()
     }
 }

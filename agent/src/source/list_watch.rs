@@ -105,8 +105,11 @@ where
 
     /// Tells all objects, once all pages are there: a list that breaks off says nothing. Returns its version.
     async fn list(&self, events: &mpsc::Sender<Event<K>>) -> Result<String, Stop> {
-        let mut params =
-            ListParams { field_selector: self.fields.clone(), limit: Some(PAGE), ..ListParams::default() };
+        let mut params = ListParams {
+            field_selector: self.fields.clone(),
+            limit: Some(PAGE),
+            ..ListParams::default()
+        };
         let mut objects = Vec::new();
         loop {
             let page = self.answer(self.api.list(&params), "list").await?;
@@ -161,7 +164,11 @@ where
         match timeout(ANSWER, request).await {
             Ok(answer) => answer.map_err(|error| Stop::Problem(Problem::of(&error, verb, self.resource))),
             Err(_) => {
-                let cause = format!("no answer to {verb} {} within {} s", self.resource, ANSWER.as_secs());
+                let cause = format!(
+                    "no answer to {verb} {} within {} s",
+                    self.resource,
+                    ANSWER.as_secs()
+                );
                 Err(Stop::Problem(Problem::Unreachable { cause }))
             }
         }

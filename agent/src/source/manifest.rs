@@ -14,7 +14,14 @@ use serde_saphyr::{Options, Spanned};
 pub(super) const LARGEST: u64 = 64 << 20;
 
 /// Fields that are kept: the others cost memory, and their mistakes are not our business.
-const METADATA: &[&str] = &["name", "namespace", "uid", "labels", "annotations", "creationTimestamp"];
+const METADATA: &[&str] = &[
+    "name",
+    "namespace",
+    "uid",
+    "labels",
+    "annotations",
+    "creationTimestamp",
+];
 const SPEC: &[&str] = &["nodeName", "serviceAccountName", "hostNetwork"];
 const STATUS: &[&str] = &["phase", "podIP", "podIPs"];
 
@@ -50,12 +57,18 @@ pub(super) struct WrongField(pub(super) String);
 pub(super) fn objects(text: &[u8]) -> Result<Vec<Object>, Unreadable> {
     if text.iter().all(u8::is_ascii_whitespace) {
         // Most likely somebody is between truncating and writing.
-        return Err(Unreadable { line: 0, problem: "the file is empty".into() });
+        return Err(Unreadable {
+            line: 0,
+            problem: "the file is empty".into(),
+        });
     }
     let mut objects = Vec::new();
     let mut reader = text;
     for document in serde_saphyr::read_with_options::<_, Spanned<Object>>(&mut reader, limits()) {
-        flatten(at_line(document.map_err(|error| unreadable(&error))?), &mut objects);
+        flatten(
+            at_line(document.map_err(|error| unreadable(&error))?),
+            &mut objects,
+        );
     }
     Ok(objects)
 }
@@ -102,7 +115,10 @@ fn limits() -> Options {
 fn unreadable(error: &serde_saphyr::Error) -> Unreadable {
     let line = error.location().map_or(0, |location| location.line());
     let text = error.without_snippet().to_string();
-    Unreadable { line, problem: text.split_whitespace().collect::<Vec<_>>().join(" ") }
+    Unreadable {
+        line,
+        problem: text.split_whitespace().collect::<Vec<_>>().join(" "),
+    }
 }
 
 /// Takes lists apart (`kubectl get -o yaml` prints a `List`, the API server a `PodList` whose items name no kind).
@@ -121,7 +137,10 @@ fn flatten(object: Object, into: &mut Vec<Object>) {
 }
 
 fn at_line(object: Spanned<Object>) -> Object {
-    Object { line: object.referenced.line(), ..object.value }
+    Object {
+        line: object.referenced.line(),
+        ..object.value
+    }
 }
 
 /// Decodes a section; the error names the field.
@@ -162,7 +181,9 @@ impl<'de> Visitor<'de> for ObjectVisitor {
                 "spec" => object.spec = kept(map.next_value()?, SPEC),
                 "status" => object.status = kept(map.next_value()?, STATUS),
                 "items" => {
-                    let items = map.next_value::<Option<Vec<Spanned<Object>>>>()?.unwrap_or_default();
+                    let items = map
+                        .next_value::<Option<Vec<Spanned<Object>>>>()?
+                        .unwrap_or_default();
                     object.items = items.into_iter().map(at_line).collect();
                 }
                 _ => {
@@ -184,9 +205,10 @@ fn text(value: Value) -> String {
 /// The named fields of a section; of other kinds a section may be anything.
 fn kept(section: Value, names: &[&str]) -> Map<String, Value> {
     match section {
-        Value::Object(fields) => {
-            fields.into_iter().filter(|(name, value)| names.contains(&name.as_str()) && !value.is_null()).collect()
-        }
+        Value::Object(fields) => fields
+            .into_iter()
+            .filter(|(name, value)| names.contains(&name.as_str()) && !value.is_null())
+            .collect(),
         _ => Map::new(),
     }
 }
@@ -197,7 +219,10 @@ mod tests {
 
     fn kinds(text: &str) -> Vec<(String, u64)> {
         let objects = objects(text.as_bytes()).unwrap_or_else(|error| panic!("{error:?} in {text}"));
-        objects.into_iter().map(|object| (object.kind, object.line)).collect()
+        objects
+            .into_iter()
+            .map(|object| (object.kind, object.line))
+            .collect()
     }
 
     #[test]
@@ -205,15 +230,30 @@ mod tests {
         let table: [(&str, &[(&str, u64)]); 8] = [
             ("kind: Pod\n", &[("Pod", 1)]),
             ("# nothing\n", &[]),
-            ("---\nkind: Pod\n---\n---\nkind: Service\nspec: x\n...\n", &[("Pod", 2), ("Service", 5)]),
-            ("apiVersion: v1\nitems:\n- kind: Pod\n- kind: Pod\nkind: List\n", &[("Pod", 3), ("Pod", 4)]),
+            (
+                "---\nkind: Pod\n---\n---\nkind: Service\nspec: x\n...\n",
+                &[("Pod", 2), ("Service", 5)],
+            ),
+            (
+                "apiVersion: v1\nitems:\n- kind: Pod\n- kind: Pod\nkind: List\n",
+                &[("Pod", 3), ("Pod", 4)],
+            ),
             ("kind: PodList\nitems:\n- metadata: {name: a}\n", &[("Pod", 3)]),
-            ("kind: List\nitems:\n- kind: List\n  items:\n  - kind: Pod\n", &[("Pod", 5)]),
+            (
+                "kind: List\nitems:\n- kind: List\n  items:\n  - kind: Pod\n",
+                &[("Pod", 5)],
+            ),
             ("kind: List\nitems: null\n", &[]),
-            ("{\n\t\"kind\": \"Pod\",\n\t\"metadata\": {\"name\": \"\\ud83d\\ude00\\/\"}\n}", &[("Pod", 1)]),
+            (
+                "{\n\t\"kind\": \"Pod\",\n\t\"metadata\": {\"name\": \"\\ud83d\\ude00\\/\"}\n}",
+                &[("Pod", 1)],
+            ),
         ];
         for (text, expected) in table {
-            let expected: Vec<_> = expected.iter().map(|(kind, line)| ((*kind).to_owned(), *line)).collect();
+            let expected: Vec<_> = expected
+                .iter()
+                .map(|(kind, line)| ((*kind).to_owned(), *line))
+                .collect();
             assert_eq!(kinds(text), expected, "{text}");
         }
     }
@@ -231,7 +271,10 @@ mod tests {
         for (text, lines) in table {
             let error = objects(text.as_bytes()).unwrap_err();
             assert!(lines.contains(&error.line), "{text:?}: {error:?}");
-            assert!(!error.problem.is_empty() && !error.problem.contains('\n'), "{error:?}");
+            assert!(
+                !error.problem.is_empty() && !error.problem.contains('\n'),
+                "{error:?}"
+            );
         }
     }
 
@@ -239,10 +282,15 @@ mod tests {
     fn a_field_of_the_wrong_type_is_named_and_fields_that_nobody_reads_may_be_wrong() {
         let pod = |text: &str| objects(text.as_bytes()).unwrap().remove(0).pod();
         let WrongField(problem) = pod("kind: Pod\nmetadata: {name: a, labels: {v: 1}}\n").unwrap_err();
-        assert!(problem.starts_with("metadata.labels: invalid type: integer `1`"), "{problem}");
+        assert!(
+            problem.starts_with("metadata.labels: invalid type: integer `1`"),
+            "{problem}"
+        );
         let WrongField(problem) = pod("kind: Pod\nstatus: {podIPs: 10.0.0.1}\n").unwrap_err();
         assert!(problem.starts_with("status.podIPs: "), "{problem}");
-        assert!(pod("kind: Pod\nspec: {containers: nonsense}\nstatus: {phase: Running, conditions: 7}\n").is_ok());
+        assert!(
+            pod("kind: Pod\nspec: {containers: nonsense}\nstatus: {phase: Running, conditions: 7}\n").is_ok()
+        );
     }
 
     #[test]
@@ -253,7 +301,11 @@ mod tests {
             bomb.push_str(&format!("a{level}: &a{level} [{aliases}]\n"));
         }
         bomb.push_str("kind: Pod\nmetadata: {name: a, labels: *a11}\n");
-        let deep = format!("kind: Pod\nmetadata: {}{}\n", "[".repeat(100_000), "]".repeat(100_000));
+        let deep = format!(
+            "kind: Pod\nmetadata: {}{}\n",
+            "[".repeat(100_000),
+            "]".repeat(100_000)
+        );
         for text in [bomb, deep] {
             let started = std::time::Instant::now();
             assert!(objects(text.as_bytes()).is_err());

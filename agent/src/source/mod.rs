@@ -5,12 +5,12 @@
 pub mod convert;
 mod told;
 
-pub mod connection;
-pub mod problem;
 mod backoff;
+pub mod connection;
 mod health;
-mod list_watch;
 pub mod kube;
+mod list_watch;
+pub mod problem;
 pub mod status;
 
 pub mod file;
@@ -19,10 +19,4 @@ mod reading;
 mod watched_path;
 
 #[cfg(test)]
-mod view;
-#[cfg(test)]
-mod file_tests;
-#[cfg(test)]
-mod kube_tests;
-#[cfg(test)]
-mod real_api_tests;
+mod tests;

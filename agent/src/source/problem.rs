@@ -67,8 +67,12 @@ impl Problem {
     pub fn of(error: &kube::Error, verb: &'static str, resource: &'static str) -> Self {
         match error {
             kube::Error::Api(status) => Self::of_status(status, verb, resource),
-            kube::Error::Auth(_) => Self::Unauthorized { answer: innermost(error) },
-            _ => Self::Unreachable { cause: innermost(error) },
+            kube::Error::Auth(_) => Self::Unauthorized {
+                answer: innermost(error),
+            },
+            _ => Self::Unreachable {
+                cause: innermost(error),
+            },
         }
     }
 
@@ -78,9 +82,18 @@ impl Problem {
         let answer = one_line(&status.message);
         match status.code {
             401 => Self::Unauthorized { answer },
-            403 => Self::Forbidden { verb, resource, answer },
+            403 => Self::Forbidden {
+                verb,
+                resource,
+                answer,
+            },
             410 => Self::Expired { answer },
-            code => Self::Refused { verb, resource, code, answer },
+            code => Self::Refused {
+                verb,
+                resource,
+                code,
+                answer,
+            },
         }
     }
 
@@ -100,7 +113,11 @@ impl Problem {
 
 /// The RBAC rule that allows what the agent does with a resource.
 fn rule(resource: &str) -> String {
-    let verbs = if resource == "pods/status" { r#"["patch"]"# } else { r#"["get", "list", "watch"]"# };
+    let verbs = if resource == "pods/status" {
+        r#"["patch"]"#
+    } else {
+        r#"["get", "list", "watch"]"#
+    };
     format!(r#"{{apiGroups: [""], resources: ["{resource}"], verbs: {verbs}}}"#)
 }
 
@@ -122,7 +139,11 @@ mod tests {
     use super::*;
 
     fn status(code: u16, message: &str) -> kube::core::Status {
-        kube::core::Status { code, message: message.into(), ..kube::core::Status::default() }
+        kube::core::Status {
+            code,
+            message: message.into(),
+            ..kube::core::Status::default()
+        }
     }
 
     #[test]
@@ -132,10 +153,17 @@ mod tests {
             (
                 403,
                 "User \"x\" cannot\nlist",
-                &["may not list pods: User \"x\" cannot list;", r#"resources: ["pods"], verbs: ["get", "list", "watch"]"#],
+                &[
+                    "may not list pods: User \"x\" cannot list;",
+                    r#"resources: ["pods"], verbs: ["get", "list", "watch"]"#,
+                ],
             ),
             (410, "too old resource version", &["too old"]),
-            (500, "etcdserver: no leader", &["list pods (HTTP 500): etcdserver: no leader", "log"]),
+            (
+                500,
+                "etcdserver: no leader",
+                &["list pods (HTTP 500): etcdserver: no leader", "log"],
+            ),
         ];
         for (code, message, parts) in table {
             let text = Problem::of_status(&status(code, message), "list", "pods").to_string();
@@ -149,7 +177,10 @@ mod tests {
     #[test]
     fn writing_the_status_needs_patch_only() {
         let text = Problem::of_status(&status(403, "no"), "patch", "pods/status").to_string();
-        assert!(text.contains(r#"resources: ["pods/status"], verbs: ["patch"]"#), "{text}");
+        assert!(
+            text.contains(r#"resources: ["pods/status"], verbs: ["patch"]"#),
+            "{text}"
+        );
     }
 
     #[test]

@@ -38,7 +38,11 @@ impl Reading {
                 reading
             }
             Err(error) => {
-                let place = if error.line == 0 { String::new() } else { format!("line {}: ", error.line) };
+                let place = if error.line == 0 {
+                    String::new()
+                } else {
+                    format!("line {}: ", error.line)
+                };
                 Self::broken(file, format!("{place}{}", error.problem), last)
             }
         }
@@ -52,7 +56,10 @@ impl Reading {
             fix: "correct the file, or remove it if its objects are to go; until then they stay as they were last"
                 .to_owned(),
         };
-        Self { bad: vec![bad], ..last.cloned().unwrap_or_default() }
+        Self {
+            bad: vec![bad],
+            ..last.cloned().unwrap_or_default()
+        }
     }
 
     fn take(&mut self, cluster: &ClusterId, file: &Path, object: &Object, last: Option<&Self>) {
@@ -60,14 +67,16 @@ impl Reading {
             ("v1", "Pod") => match pod(cluster, object) {
                 Ok(pod) => self.pods.push(pod),
                 Err(bad) => {
-                    self.pods.extend(last.and_then(|last| last.pod_like(object)).cloned());
+                    self.pods
+                        .extend(last.and_then(|last| last.pod_like(object)).cloned());
                     self.bad.push(in_file(bad, file, object.line));
                 }
             },
             ("v1", "Namespace") => match namespace(cluster, object) {
                 Ok(namespace) => self.namespaces.push(namespace),
                 Err(bad) => {
-                    self.namespaces.extend(last.and_then(|last| last.namespace_like(object)).cloned());
+                    self.namespaces
+                        .extend(last.and_then(|last| last.namespace_like(object)).cloned());
                     self.bad.push(in_file(bad, file, object.line));
                 }
             },
@@ -84,14 +93,20 @@ impl Reading {
         self.pods
             .iter()
             .find(|pod| uid.as_deref() == Some(pod.pod.uid.as_str()))
-            .or_else(|| self.pods.iter().find(|pod| {
-                uid.is_none() && pod.pod.namespace == namespace && name.as_deref() == Some(pod.pod.name.as_str())
-            }))
+            .or_else(|| {
+                self.pods.iter().find(|pod| {
+                    uid.is_none()
+                        && pod.pod.namespace == namespace
+                        && name.as_deref() == Some(pod.pod.name.as_str())
+                })
+            })
     }
 
     fn namespace_like(&self, object: &Object) -> Option<&NamespaceFacts> {
         let name = object.text("name")?;
-        self.namespaces.iter().find(|namespace| namespace.namespace.name == name)
+        self.namespaces
+            .iter()
+            .find(|namespace| namespace.namespace.name == name)
     }
 }
 
@@ -107,7 +122,11 @@ pub(super) fn together(cluster: &ClusterId, files: &BTreeMap<PathBuf, Reading>) 
             let (first, where_) = *pods.entry(pod.pod.uid.as_str()).or_insert((pod, file));
             if !std::ptr::eq(first, pod) {
                 let object = format!("Pod {}/{} ({})", pod.pod.namespace, pod.pod.name, file.display());
-                whole.bad.push(twice(object, format!("metadata.uid {} is used twice", pod.pod.uid), where_));
+                whole.bad.push(twice(
+                    object,
+                    format!("metadata.uid {} is used twice", pod.pod.uid),
+                    where_,
+                ));
             }
         }
         for namespace in &reading.namespaces {
@@ -115,23 +134,36 @@ pub(super) fn together(cluster: &ClusterId, files: &BTreeMap<PathBuf, Reading>) 
             let (first, where_) = *namespaces.entry(name).or_insert((namespace, file));
             if first.labels != namespace.labels {
                 let object = format!("Namespace {name} ({})", file.display());
-                whole.bad.push(twice(object, "metadata.labels differ from an earlier one's".to_owned(), where_));
+                whole.bad.push(twice(
+                    object,
+                    "metadata.labels differ from an earlier one's".to_owned(),
+                    where_,
+                ));
             }
         }
     }
     whole.pods = pods.values().map(|(pod, _)| (*pod).clone()).collect();
-    let mut all: BTreeMap<&str, NamespaceFacts> =
-        namespaces.into_iter().map(|(name, (namespace, _))| (name, namespace.clone())).collect();
+    let mut all: BTreeMap<&str, NamespaceFacts> = namespaces
+        .into_iter()
+        .map(|(name, (namespace, _))| (name, namespace.clone()))
+        .collect();
     for (pod, _) in pods.values() {
-        all.entry(&pod.pod.namespace).or_insert_with(|| unlabelled(cluster, &pod.pod.namespace));
+        all.entry(&pod.pod.namespace)
+            .or_insert_with(|| unlabelled(cluster, &pod.pod.namespace));
     }
     whole.namespaces = all.into_values().collect();
     whole
 }
 
 fn unlabelled(cluster: &ClusterId, name: &str) -> NamespaceFacts {
-    let namespace = NamespaceRef { cluster: cluster.clone(), name: name.to_owned() };
-    NamespaceFacts { namespace, labels: StringMap::new() }
+    let namespace = NamespaceRef {
+        cluster: cluster.clone(),
+        name: name.to_owned(),
+    };
+    NamespaceFacts {
+        namespace,
+        labels: StringMap::new(),
+    }
 }
 
 fn twice(object: String, problem: String, first: &Path) -> BadObject {
@@ -143,7 +175,10 @@ fn pod(cluster: &ClusterId, object: &Object) -> Result<PodFacts, BadObject> {
     let name = object.text("name");
     let decoded = object.pod().map_err(|WrongField(problem)| {
         let namespace = object.text("namespace").unwrap_or_else(|| "default".to_owned());
-        wrong_type(format!("Pod {namespace}/{}", name.as_deref().unwrap_or("(no name)")), problem)
+        wrong_type(
+            format!("Pod {namespace}/{}", name.as_deref().unwrap_or("(no name)")),
+            problem,
+        )
     })?;
     convert::pod(cluster, &decoded)
 }
@@ -151,14 +186,22 @@ fn pod(cluster: &ClusterId, object: &Object) -> Result<PodFacts, BadObject> {
 fn namespace(cluster: &ClusterId, object: &Object) -> Result<NamespaceFacts, BadObject> {
     let metadata = object.metadata().map_err(|WrongField(problem)| {
         let name = object.text("name");
-        wrong_type(format!("Namespace {}", name.as_deref().unwrap_or("(no name)")), problem)
+        wrong_type(
+            format!("Namespace {}", name.as_deref().unwrap_or("(no name)")),
+            problem,
+        )
     })?;
     convert::namespace(cluster, &metadata)
 }
 
 fn wrong_type(object: String, problem: String) -> BadObject {
-    BadObject { object, problem, fix: "write it with the type that Kubernetes wants; text that looks like a number or \
-        a truth value needs quotes".to_owned() }
+    BadObject {
+        object,
+        problem,
+        fix: "write it with the type that Kubernetes wants; text that looks like a number or \
+        a truth value needs quotes"
+            .to_owned(),
+    }
 }
 
 fn without_kind() -> BadObject {
@@ -170,7 +213,10 @@ fn without_kind() -> BadObject {
 }
 
 fn in_file(bad: BadObject, file: &Path, line: u64) -> BadObject {
-    BadObject { object: format!("{} ({}:{line})", bad.object, file.display()), ..bad }
+    BadObject {
+        object: format!("{} ({}:{line})", bad.object, file.display()),
+        ..bad
+    }
 }
 
 #[cfg(test)]
@@ -182,11 +228,15 @@ mod tests {
     }
 
     fn pod(name: &str, uid: &str, rest: &str) -> String {
-        format!("---\napiVersion: v1\nkind: Pod\nmetadata: {{name: {name}, namespace: shop, uid: '{uid}'{rest}}}\n")
+        format!(
+            "---\napiVersion: v1\nkind: Pod\nmetadata: {{name: {name}, namespace: shop, uid: '{uid}'{rest}}}\n"
+        )
     }
 
     fn namespace(name: &str, label: &str) -> String {
-        format!("---\napiVersion: v1\nkind: Namespace\nmetadata: {{name: {name}, labels: {{mode: {label}}}}}\n")
+        format!(
+            "---\napiVersion: v1\nkind: Namespace\nmetadata: {{name: {name}, labels: {{mode: {label}}}}}\n"
+        )
     }
 
     fn whole(files: &[(&str, &str)]) -> Whole {
@@ -204,9 +254,14 @@ mod tests {
 
     #[test]
     fn pods_and_namespaces_are_taken_and_other_kinds_ignored() {
-        let text = pod("a", "1", "") + &namespace("shop", "ambient") + "---\napiVersion: apps/v1\nkind: Deployment\n";
+        let text = pod("a", "1", "")
+            + &namespace("shop", "ambient")
+            + "---\napiVersion: apps/v1\nkind: Deployment\n";
         let reading = read(&text, None);
-        assert_eq!((names(&reading.pods), reading.namespaces.len(), reading.bad.len()), (vec!["a"], 1, 0));
+        assert_eq!(
+            (names(&reading.pods), reading.namespaces.len(), reading.bad.len()),
+            (vec!["a"], 1, 0)
+        );
     }
 
     #[test]
@@ -222,7 +277,11 @@ mod tests {
             assert_eq!(names(&second.pods), vec!["a", "c"], "{a}");
             assert_eq!(second.pods[0], first.pods[0], "{a}");
             assert_eq!(second.bad.len(), 1, "{a}");
-            assert!(second.bad[0].object.starts_with("Pod shop/a (/m/a.yaml:"), "{:?}", second.bad);
+            assert!(
+                second.bad[0].object.starts_with("Pod shop/a (/m/a.yaml:"),
+                "{:?}",
+                second.bad
+            );
         }
     }
 
@@ -237,7 +296,10 @@ mod tests {
     fn a_file_that_cannot_be_parsed_keeps_all_and_is_named_with_line_and_fix() {
         let first = read(&(pod("a", "1", "") + &namespace("shop", "ambient")), None);
         let second = read("kind: Pod\nmetadata: [\n", Some(&first));
-        assert_eq!((&second.pods, &second.namespaces), (&first.pods, &first.namespaces));
+        assert_eq!(
+            (&second.pods, &second.namespaces),
+            (&first.pods, &first.namespaces)
+        );
         assert_eq!(second.bad[0].object, "file /m/a.yaml");
         assert!(second.bad[0].problem.starts_with("line "), "{:?}", second.bad);
         let third = read(&pod("b", "2", ""), Some(&second));
@@ -247,7 +309,10 @@ mod tests {
     #[test]
     fn an_object_without_a_kind_is_named() {
         let bad = &read("a: 1\n", None).bad[0];
-        assert_eq!((bad.object.as_str(), bad.problem.as_str()), ("object without a kind (/m/a.yaml:1)", "kind is missing"));
+        assert_eq!(
+            (bad.object.as_str(), bad.problem.as_str()),
+            ("object without a kind (/m/a.yaml:1)", "kind is missing")
+        );
     }
 
     #[test]

@@ -61,7 +61,9 @@ pub(super) struct Told<S> {
 
 impl<S> Default for Told<S> {
     fn default() -> Self {
-        Self { subjects: BTreeMap::new() }
+        Self {
+            subjects: BTreeMap::new(),
+        }
     }
 }
 
@@ -88,7 +90,10 @@ impl<S: Subject> Told<S> {
 
     /// A full list, told in full.
     pub(super) fn list(&mut self, subjects: Vec<S>) -> Vec<Fact> {
-        self.subjects = subjects.into_iter().map(|subject| (subject.key().to_owned(), subject)).collect();
+        self.subjects = subjects
+            .into_iter()
+            .map(|subject| (subject.key().to_owned(), subject))
+            .collect();
         let there = self.subjects.values().cloned().map(Subject::there);
         [S::RELIST].into_iter().chain(there).chain([S::LISTED]).collect()
     }
@@ -123,13 +128,19 @@ impl Troubles {
 
     /// An object is good or gone: a fact if it was bad.
     pub(super) fn over(&mut self, object: &str) -> Option<Fact> {
-        self.bad.remove(object).map(|bad| Fact::Good { object: bad.object })
+        self.bad
+            .remove(object)
+            .map(|bad| Fact::Good { object: bad.object })
     }
 
     /// Exactly these are bad now.
     pub(super) fn only(&mut self, bad: Vec<BadObject>) -> Vec<Fact> {
-        let over: Vec<String> =
-            self.bad.keys().filter(|object| !bad.iter().any(|bad| bad.object == **object)).cloned().collect();
+        let over: Vec<String> = self
+            .bad
+            .keys()
+            .filter(|object| !bad.iter().any(|bad| bad.object == **object))
+            .cloned()
+            .collect();
         let mut facts: Vec<Fact> = over.iter().filter_map(|object| self.over(object)).collect();
         facts.extend(bad.into_iter().filter_map(|bad| self.bad(bad)));
         facts
@@ -144,13 +155,19 @@ mod tests {
 
     fn namespace(name: &str, label: &str) -> NamespaceFacts {
         NamespaceFacts {
-            namespace: NamespaceRef { cluster: "c".into(), name: name.into() },
+            namespace: NamespaceRef {
+                cluster: "c".into(),
+                name: name.into(),
+            },
             labels: [("mode".to_owned(), label.to_owned())].into(),
         }
     }
 
     fn gone(name: &str) -> Fact {
-        Fact::NamespaceGone(NamespaceRef { cluster: "c".into(), name: name.into() })
+        Fact::NamespaceGone(NamespaceRef {
+            cluster: "c".into(),
+            name: name.into(),
+        })
     }
 
     fn there(name: &str, label: &str) -> Fact {
@@ -158,14 +175,23 @@ mod tests {
     }
 
     fn bad(object: &str, problem: &str) -> BadObject {
-        BadObject { object: object.into(), problem: problem.into(), fix: "repair it".into() }
+        BadObject {
+            object: object.into(),
+            problem: problem.into(),
+            fix: "repair it".into(),
+        }
     }
 
     #[test]
     fn a_list_is_told_in_full_and_what_follows_as_changes() {
         let mut told = Told::default();
         let listed = told.list(vec![namespace("b", "1"), namespace("a", "1")]);
-        let expected = vec![Fact::NamespacesRelist, there("a", "1"), there("b", "1"), Fact::NamespacesListed];
+        let expected = vec![
+            Fact::NamespacesRelist,
+            there("a", "1"),
+            there("b", "1"),
+            Fact::NamespacesListed,
+        ];
         assert_eq!(listed, expected);
 
         assert_eq!(told.there(namespace("a", "1")), None);
@@ -188,7 +214,10 @@ mod tests {
             let changes = told.change_to(list.iter().map(|(name, label)| namespace(name, label)).collect());
             let expected = (
                 expected_gone.into_iter().map(gone).collect::<Vec<_>>(),
-                expected_there.into_iter().map(|(name, label)| there(name, label)).collect::<Vec<_>>(),
+                expected_there
+                    .into_iter()
+                    .map(|(name, label)| there(name, label))
+                    .collect::<Vec<_>>(),
             );
             assert_eq!(changes, expected, "{list:?}");
         }
@@ -197,10 +226,21 @@ mod tests {
     #[test]
     fn a_trouble_is_told_once_and_taken_back_once() {
         let mut troubles = Troubles::default();
-        assert_eq!(troubles.bad(bad("Pod a/b", "x")), Some(Fact::Bad(bad("Pod a/b", "x"))));
+        assert_eq!(
+            troubles.bad(bad("Pod a/b", "x")),
+            Some(Fact::Bad(bad("Pod a/b", "x")))
+        );
         assert_eq!(troubles.bad(bad("Pod a/b", "x")), None);
-        assert_eq!(troubles.bad(bad("Pod a/b", "y")), Some(Fact::Bad(bad("Pod a/b", "y"))));
-        assert_eq!(troubles.over("Pod a/b"), Some(Fact::Good { object: "Pod a/b".into() }));
+        assert_eq!(
+            troubles.bad(bad("Pod a/b", "y")),
+            Some(Fact::Bad(bad("Pod a/b", "y")))
+        );
+        assert_eq!(
+            troubles.over("Pod a/b"),
+            Some(Fact::Good {
+                object: "Pod a/b".into()
+            })
+        );
         assert_eq!(troubles.over("Pod a/b"), None);
     }
 
@@ -209,6 +249,9 @@ mod tests {
         let mut troubles = Troubles::default();
         troubles.only(vec![bad("a", "1"), bad("b", "1")]);
         let facts = troubles.only(vec![bad("b", "1"), bad("c", "1")]);
-        assert_eq!(facts, vec![Fact::Good { object: "a".into() }, Fact::Bad(bad("c", "1"))]);
+        assert_eq!(
+            facts,
+            vec![Fact::Good { object: "a".into() }, Fact::Bad(bad("c", "1"))]
+        );
     }
 }

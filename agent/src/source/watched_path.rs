@@ -3,7 +3,7 @@
 //! ConfigMap are all noticed, and reading the files wakes nobody.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
-use std::ffi::{OsStr, OsString};
+use std::ffi::{CStr, OsStr, OsString};
 use std::fs;
 use std::io;
 use std::mem::MaybeUninit;
@@ -64,20 +64,33 @@ impl PathWatch {
     ///
     /// # Errors
     /// When the user has too many inotify instances (`fs.inotify.max_user_instances`).
-    #[expect(deprecated, reason = "its successor is unsafe for types whose descriptor may change; this one cannot")]
+    #[expect(
+        deprecated,
+        reason = "its successor is unsafe for types whose descriptor may change; this one cannot"
+    )]
     pub(super) fn new() -> io::Result<Self> {
         let inotify = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
-        Ok(Self { inotify: AsyncFd::new(Arc::new(inotify))?, watched: Watched::new() })
+        Ok(Self {
+            inotify: AsyncFd::new(Arc::new(inotify))?,
+            watched: Watched::new(),
+        })
     }
 
     /// Begins to look at paths; what it looks at is watched from then on, and only that after [`Self::settle`].
     pub(super) fn survey(&self) -> Survey {
-        Survey { inotify: Arc::clone(self.inotify.get_ref()), watched: Watched::new() }
+        Survey {
+            inotify: Arc::clone(self.inotify.get_ref()),
+            watched: Watched::new(),
+        }
     }
 
     /// From now on what the survey looked at is watched.
     pub(super) fn settle(&mut self, survey: Survey) {
-        for descriptor in self.watched.keys().filter(|descriptor| !survey.watched.contains_key(descriptor)) {
+        for descriptor in self
+            .watched
+            .keys()
+            .filter(|descriptor| !survey.watched.contains_key(descriptor))
+        {
             // Fails for a folder that is gone, whose watch the kernel removed.
             let _ = inotify::remove_watch(self.inotify.get_ref(), *descriptor);
         }
@@ -118,7 +131,10 @@ impl PathWatch {
         let mut relevant = false;
         loop {
             match events.next() {
-                Ok(event) => relevant |= self.matters(event.wd(), event.events(), event.file_name().map(|n| n.to_bytes())),
+                Ok(event) => {
+                    let name = event.file_name().map(CStr::to_bytes);
+                    relevant |= self.matters(event.wd(), event.events(), name);
+                }
                 Err(Errno::AGAIN) => return Ok(relevant),
                 Err(Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
@@ -158,7 +174,11 @@ impl Survey {
                 here.pop();
                 continue;
             }
-            self.watch(&here, Some(&name), if ahead.is_empty() { CHANGES } else { NAMES_ONLY })?;
+            self.watch(
+                &here,
+                Some(&name),
+                if ahead.is_empty() { CHANGES } else { NAMES_ONLY },
+            )?;
             let next = here.join(&name);
             if !fs::symlink_metadata(&next)?.is_symlink() {
                 here = next;
@@ -185,13 +205,24 @@ impl Survey {
     /// When it cannot be watched or listed.
     pub(super) fn names(&mut self, folder: &Path) -> io::Result<Vec<OsString>> {
         self.watch(folder, None, CHANGES)?;
-        fs::read_dir(folder)?.map(|entry| Ok(entry?.file_name())).collect()
+        fs::read_dir(folder)?
+            .map(|entry| Ok(entry?.file_name()))
+            .collect()
     }
 
     /// Watches one name in a folder, or all.
     fn watch(&mut self, folder: &Path, name: Option<&OsStr>, what: WatchFlags) -> io::Result<()> {
-        let descriptor = inotify::add_watch(&self.inotify, folder, what | ALWAYS)?;
-        let names = self.watched.entry(descriptor).or_insert_with(|| Names::These(BTreeSet::new()));
+        let descriptor =
+            inotify::add_watch(&self.inotify, folder, what | ALWAYS).map_err(|error| match error {
+                Errno::NOSPC => {
+                    io::Error::other("too many inotify watches; raise sysctl fs.inotify.max_user_watches")
+                }
+                other => other.into(),
+            })?;
+        let names = self
+            .watched
+            .entry(descriptor)
+            .or_insert_with(|| Names::These(BTreeSet::new()));
         match (names, name) {
             (Names::These(names), Some(name)) => {
                 names.insert(name.to_owned());

@@ -94,10 +94,13 @@ impl View {
             Fact::NamespacesRelist => self.namespaces.clear(),
             Fact::NamespacesListed => {}
             Fact::Namespace(namespace) => {
-                self.namespaces.insert(namespace.namespace.name.clone(), namespace);
+                self.namespaces
+                    .insert(namespace.namespace.name.clone(), namespace);
             }
             Fact::NamespaceGone(namespace) => {
-                self.namespaces.remove(&namespace.name).expect("only a known namespace goes");
+                self.namespaces
+                    .remove(&namespace.name)
+                    .expect("only a known namespace goes");
             }
             Fact::Bad(bad) => {
                 self.bad.insert(bad.object.clone(), bad);
