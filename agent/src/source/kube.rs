@@ -47,45 +47,51 @@ impl KubeSource {
         let Some(client) = self.connect(&mut health, &facts).await else {
             return;
         };
-        let (pod_events, mut pods) = mpsc::channel(ON_THE_WAY);
-        let (namespace_events, mut namespaces) = mpsc::channel(ON_THE_WAY);
-        let pod_watch = ListWatch::<PodObject> {
+        let (pod_events, pods) = mpsc::channel(ON_THE_WAY);
+        let (namespace_events, namespaces) = mpsc::channel(ON_THE_WAY);
+        let fields = Some(format!("spec.nodeName={}", self.node.name));
+        let pod_watch = ListWatch {
             api: Api::all(client.clone()),
             resource: PODS,
-            fields: Some(format!("spec.nodeName={}", self.node.name)),
+            fields,
         };
-        let namespace_watch = ListWatch::<NamespaceObject> {
+        let namespace_watch = ListWatch {
             api: Api::all(client),
             resource: NAMESPACES,
             fields: None,
         };
-        let watches =
-            async { tokio::join!(pod_watch.run(pod_events), namespace_watch.run(namespace_events)) };
-        let tell = async {
-            let mut pod_teller = Teller::<PodFacts>::default();
-            let mut namespace_teller = Teller::<NamespaceFacts>::default();
-            loop {
-                let news = tokio::select! {
-                    Some(event) = pods.recv() => {
-                        pod_teller.told(event, |pod| pod_of(&self.node.cluster, pod)).unwrap_or_else(|problem| {
-                            state(&mut health, PODS, problem)
-                        })
-                    }
-                    Some(event) = namespaces.recv() => {
-                        namespace_teller.told(event, |object| namespace_of(&self.node.cluster, object))
-                            .unwrap_or_else(|problem| state(&mut health, NAMESPACES, problem))
-                    }
-                    else => return,
-                };
-                if send(&facts, news).await.is_err() {
-                    return;
-                }
-            }
-        };
         tokio::select! {
-            _ = watches => {}
-            () = tell => {}
+            () = pod_watch.run(pod_events) => {}
+            () = namespace_watch.run(namespace_events) => {}
+            () = self.tell(health, pods, namespaces, &facts) => {}
             () = facts.closed() => {}
+        }
+    }
+
+    /// Turns what the watches see into facts until nobody listens.
+    async fn tell(
+        &self,
+        mut health: Health,
+        mut pods: mpsc::Receiver<Event<PodObject>>,
+        mut namespaces: mpsc::Receiver<Event<NamespaceObject>>,
+        facts: &mpsc::Sender<Fact>,
+    ) {
+        let cluster = &self.node.cluster;
+        let mut pod_teller = Teller::<PodFacts>::default();
+        let mut namespace_teller = Teller::<NamespaceFacts>::default();
+        loop {
+            let news = tokio::select! {
+                Some(event) = pods.recv() => pod_teller
+                    .told(event, |pod| pod_of(cluster, pod))
+                    .unwrap_or_else(|problem| state(&mut health, PODS, problem)),
+                Some(event) = namespaces.recv() => namespace_teller
+                    .told(event, |namespace| namespace_of(cluster, namespace))
+                    .unwrap_or_else(|problem| state(&mut health, NAMESPACES, problem)),
+                else => return,
+            };
+            if send(facts, news).await.is_err() {
+                return;
+            }
         }
     }
 
