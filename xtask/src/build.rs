@@ -1,10 +1,7 @@
-//! Building: the kernel programs into one BPF object, then everything that embeds it or runs beside it.
+//! Building: the kernel programs into one BPF object, then what embeds it or runs beside it.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Instant;
-
-use anyhow::Context as _;
 
 use crate::Output;
 use crate::command::{cargo, run, say};
@@ -17,13 +14,10 @@ pub(crate) const OBJECT_VARIABLE: &str = "MESHGATE_EBPF_OBJECT";
 
 /// The verb `build-ebpf`.
 pub(crate) fn ebpf(workspace: &Workspace, output: Output) -> anyhow::Result<()> {
-    let object = object(workspace)?;
-    let bytes = fs::read(&object).with_context(|| format!("cannot read {}", object.display()))?;
-    let report =
-        Report::of(&bytes).with_context(|| format!("{} is not what aya can load", object.display()))?;
+    let report = object(workspace)?;
     match output {
-        Output::Table => println!("{}\n{} ({} bytes)", report.table(), object.display(), bytes.len()),
-        Output::Json => println!("{}", report.json(&object, bytes.len())),
+        Output::Table => println!("{report}"),
+        Output::Json => println!("{}", report.json()),
     }
     Ok(())
 }
@@ -31,8 +25,8 @@ pub(crate) fn ebpf(workspace: &Workspace, output: Output) -> anyhow::Result<()> 
 /// The verb `build`.
 pub(crate) fn all(workspace: &Workspace) -> anyhow::Result<()> {
     let start = Instant::now();
-    let object = object(workspace)?;
-    userspace(workspace, &object)?;
+    object(workspace)?;
+    userspace(workspace)?;
     say(format!(
         "built in {} s: meshgate, meshgate-cni, the demo and the benchmarks in {}; try `cargo xtask demo`",
         start.elapsed().as_secs(),
@@ -41,15 +35,15 @@ pub(crate) fn all(workspace: &Workspace) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Builds the kernel programs, or finds them up to date; the object's path.
-pub(crate) fn object(workspace: &Workspace) -> anyhow::Result<PathBuf> {
+/// Builds the kernel programs, or finds them up to date, and reads the object as the agent's loader will.
+fn object(workspace: &Workspace) -> anyhow::Result<Report> {
     let (toolchain, linker) = toolchain::require()?;
     say(format!(
         "building the kernel programs with {}",
         toolchain.describe()
     ));
     run(&mut toolchain.build(workspace, &linker))?;
-    Ok(object_path(workspace))
+    Report::read(&object_path(workspace))
 }
 
 /// Where the object is, once built.
@@ -57,8 +51,8 @@ pub(crate) fn object_path(workspace: &Workspace) -> PathBuf {
     workspace.bpf_target().join(TARGET).join("release/meshgate-ebpf")
 }
 
-/// Builds the binaries of user space around `object`.
-fn userspace(workspace: &Workspace, object: &Path) -> anyhow::Result<()> {
+/// Builds the binaries of user space around the object.
+fn userspace(workspace: &Workspace) -> anyhow::Result<()> {
     say("building the agent, the CNI plugin, the demo and the benchmarks");
     let mut command = cargo();
     command
@@ -73,6 +67,6 @@ fn userspace(workspace: &Workspace, object: &Path) -> anyhow::Result<()> {
             "tests",
         ])
         .current_dir(&workspace.root)
-        .env(OBJECT_VARIABLE, object);
+        .env(OBJECT_VARIABLE, object_path(workspace));
     run(&mut command)
 }

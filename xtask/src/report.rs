@@ -1,15 +1,19 @@
 //! What is in the BPF object, as its loader (aya) sees it: programs, where each attaches, how long it is.
 
-use std::path::Path;
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use aya_obj::obj::{Object, ProgramSection};
 use serde_json::json;
 
-/// The programs of an object.
+/// An object and its programs.
 pub(crate) struct Report {
-    rows: Vec<Row>,
+    path: PathBuf,
+    bytes: usize,
     license: String,
+    rows: Vec<Row>,
 }
 
 struct Row {
@@ -19,64 +23,88 @@ struct Row {
 }
 
 impl Report {
-    /// Parses an object.
-    pub(crate) fn of(bytes: &[u8]) -> anyhow::Result<Self> {
-        let object = Object::parse(bytes)?;
-        let mut rows = Vec::new();
-        for (name, program) in &object.programs {
-            let function = object.functions.get(&program.function_key());
-            let function = function.with_context(|| format!("program {name} has no code"))?;
-            rows.push(Row {
-                name: name.clone(),
-                section: section_name(&program.section),
-                instructions: function.instructions.len(),
-            });
-        }
-        let programs: Vec<_> = object
-            .programs
-            .values()
-            .map(aya_obj::Program::function_key)
-            .collect();
-        let shared = object.functions.iter().filter(|(key, _)| !programs.contains(key));
-        rows.extend(shared.map(|(_, function)| Row {
-            name: function.name.clone(),
-            section: "(function)".to_owned(),
-            instructions: function.instructions.len(),
-        }));
-        rows.sort_by(|a, b| (&a.section, &a.name).cmp(&(&b.section, &b.name)));
+    /// Reads an object.
+    pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
+        let bytes = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let object = Object::parse(&bytes);
+        let object = object.with_context(|| format!("{} is nothing that aya can load", path.display()))?;
         Ok(Self {
-            rows,
+            path: path.to_owned(),
+            bytes: bytes.len(),
             license: object.license.to_string_lossy().into_owned(),
+            rows: rows(&object)?,
         })
     }
 
-    /// For people.
-    pub(crate) fn table(&self) -> String {
-        let width =
-            |text: fn(&Row) -> usize, title: usize| self.rows.iter().map(text).max().unwrap_or(0).max(title);
-        let name = width(|row| row.name.len(), "PROGRAM".len());
-        let section = width(|row| row.section.len(), "TYPE".len());
-        let mut lines = vec![format!("{:name$}  {:section$}  INSTRUCTIONS", "PROGRAM", "TYPE")];
-        for row in &self.rows {
-            lines.push(format!(
-                "{:name$}  {:section$}  {:>12}",
-                row.name, row.section, row.instructions
-            ));
-        }
-        let total: usize = self.rows.iter().map(|row| row.instructions).sum();
-        lines.push(format!("{:name$}  {:section$}  {total:>12}", "total", ""));
-        lines.join("\n")
-    }
-
     /// For programs.
-    pub(crate) fn json(&self, path: &Path, bytes: usize) -> serde_json::Value {
-        let programs: Vec<_> = self
+    pub(crate) fn json(&self) -> serde_json::Value {
+        let row =
+            |row: &Row| json!({"name": row.name, "type": row.section, "instructions": row.instructions});
+        let programs: Vec<_> = self.rows.iter().map(row).collect();
+        json!({"object": self.path, "bytes": self.bytes, "license": self.license, "programs": programs})
+    }
+}
+
+/// For people.
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = self
             .rows
             .iter()
-            .map(|row| json!({"name": row.name, "type": row.section, "instructions": row.instructions}))
-            .collect();
-        json!({"object": path, "bytes": bytes, "license": self.license, "programs": programs})
+            .map(|row| row.name.len())
+            .max()
+            .unwrap_or(0)
+            .max("PROGRAM".len());
+        let section = self
+            .rows
+            .iter()
+            .map(|row| row.section.len())
+            .max()
+            .unwrap_or(0)
+            .max("TYPE".len());
+        writeln!(f, "{:name$}  {:section$}  INSTRUCTIONS", "PROGRAM", "TYPE")?;
+        for row in &self.rows {
+            writeln!(
+                f,
+                "{:name$}  {:section$}  {:>12}",
+                row.name, row.section, row.instructions
+            )?;
+        }
+        let total: usize = self.rows.iter().map(|row| row.instructions).sum();
+        writeln!(f, "{:name$}  {:section$}  {total:>12}", "total", "")?;
+        write!(
+            f,
+            "{} ({} bytes, {})",
+            self.path.display(),
+            self.bytes,
+            self.license
+        )
     }
+}
+
+/// Programs, then functions that are no programs, by where they attach.
+fn rows(object: &Object) -> anyhow::Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    let mut functions = object.functions.clone();
+    for (name, program) in &object.programs {
+        let function = functions.remove(&program.function_key());
+        let instructions = function
+            .with_context(|| format!("program {name} has no code"))?
+            .instructions
+            .len();
+        rows.push(Row {
+            name: name.clone(),
+            section: section_name(&program.section),
+            instructions,
+        });
+    }
+    rows.extend(functions.into_values().map(|function| Row {
+        name: function.name,
+        section: "(function)".to_owned(),
+        instructions: function.instructions.len(),
+    }));
+    rows.sort_by(|a, b| (&a.section, &a.name).cmp(&(&b.section, &b.name)));
+    Ok(rows)
 }
 
 /// The section's name in libbpf's words (docs.kernel.org/bpf/libbpf/program_types.html).
@@ -123,6 +151,8 @@ mod tests {
 
     #[test]
     fn what_is_no_object_is_refused() {
-        assert!(Report::of(b"not an ELF file").is_err());
+        let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
+        let error = Report::read(&manifest).err().map(|error| error.to_string());
+        assert!(error.is_some_and(|error| error.contains("nothing that aya can load")));
     }
 }

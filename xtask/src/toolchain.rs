@@ -107,10 +107,11 @@ impl Toolchain {
             .arg(workspace.bpf_target())
             .current_dir(&workspace.root)
             .env("CARGO_ENCODED_RUSTFLAGS", rustflags(linker, flags))
-            // What the root manifest asks of release builds would strip the BTF, and optimise before the linker does.
+            // The root manifest's release profile strips debug information, and with it the BTF.
             .env("CARGO_PROFILE_RELEASE_DEBUG", "2")
             .env("CARGO_PROFILE_RELEASE_STRIP", "none")
-            .env("CARGO_PROFILE_RELEASE_LTO", "off")
+            // As a whole, so that nothing is left that no program calls.
+            .env("CARGO_PROFILE_RELEASE_LTO", "fat")
             // `cargo run` points it at the libraries of the Rust that built xtask.
             .env_remove("LD_LIBRARY_PATH");
         command

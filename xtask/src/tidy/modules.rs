@@ -9,20 +9,27 @@ use super::tree::Tree;
 /// not know each other, and what enrolment needs of the outside are traits in `ports`.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("main", &["app", "cli", "config"]),
-    ("cli", &["app", "config", "datapath", "ports"]),
+    (
+        "cli",
+        &[
+            "app", "config", "datapath", "lock", "netns", "ports", "report", "sys",
+        ],
+    ),
     (
         "app",
         &[
-            "config", "datapath", "enrol", "netns", "ports", "source", "sys", "zds",
+            "config", "datapath", "enrol", "lock", "netns", "ports", "report", "source", "sys", "zds",
         ],
     ),
-    ("config", &["datapath", "enrol", "netns", "source", "zds"]),
     ("enrol", &["ports"]),
     ("source", &["ports"]),
     ("datapath", &["netns", "ports", "sys"]),
     ("zds", &["netns", "ports", "sys"]),
     ("netns", &["ports", "sys"]),
+    ("config", &[]),
+    ("lock", &[]),
     ("ports", &[]),
+    ("report", &[]),
     ("sys", &[]),
 ];
 const SOURCE: &str = "agent/src/";
