@@ -1,1 +1,32 @@
-//! Fixtures.
+//! Fixtures: a node with pods, an agent, proxies and load, each in namespaces of its own and gone when dropped.
+//! In reading order:
+
+pub mod requires;
+
+pub mod node;
+pub mod pod;
+pub mod spec;
+
+pub mod agent;
+pub mod proxy;
+
+pub mod envoy;
+pub mod iptables;
+pub mod ztunnel;
+
+pub mod zds;
+
+pub mod cgroup;
+pub mod leftovers;
+pub mod netns;
+pub mod process;
+pub mod programs;
+pub mod sys;
+pub mod tuning;
+pub mod wait;
+
+pub use agent::Agent;
+pub use node::Node;
+pub use pod::Pod;
+pub use proxy::Proxy;
+pub use spec::PodSpec;

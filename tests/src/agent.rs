@@ -1,0 +1,240 @@
+//! The agent as a black box: the binary `meshgate`, started on a node, awaited by what it writes, killed at will.
+
+use std::fs::{self, OpenOptions};
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use anyhow::{Context, Result, bail};
+use rustix::process::Signal;
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::node::Node;
+use crate::process::Process;
+use crate::{programs, wait};
+
+/// What the agent says of itself in `status.json`.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct Status {
+    /// Pods that it knows on this node.
+    #[serde(default)]
+    pub pods: Vec<PodStatus>,
+    /// What is wrong, in its own words.
+    #[serde(default)]
+    pub problems: Vec<Value>,
+}
+
+/// One pod in `status.json`.
+#[derive(Clone, Debug, Deserialize)]
+pub struct PodStatus {
+    /// Kubernetes UID.
+    pub uid: String,
+    /// Kubernetes namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// `enabled`, `pending`, …
+    pub state: String,
+    /// Why it is in that state.
+    #[serde(default)]
+    pub reason: Value,
+}
+
+/// An agent of a node.
+#[derive(Debug)]
+pub struct Agent {
+    flags: Vec<String>,
+    command: Recipe,
+    run_dir: PathBuf,
+    log: PathBuf,
+    process: Option<Process>,
+}
+
+/// Makes the command anew for each start.
+struct Recipe(Box<dyn Fn() -> Result<Command> + Send>);
+
+impl std::fmt::Debug for Recipe {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Recipe")
+    }
+}
+
+impl Agent {
+    /// Starts the agent of this node with the file source and waits until it is ready.
+    ///
+    /// # Errors
+    /// When it ends or does not become ready; its log is in the error.
+    pub fn start(node: &Node) -> Result<Self> {
+        Self::start_with(node, &format!("file:{}", node.manifests().display()), &[])
+    }
+
+    /// Starts it with another `--source`, and more flags.
+    ///
+    /// # Errors
+    /// As [`Agent::start`].
+    pub fn start_with(node: &Node, source: &str, more: &[&str]) -> Result<Self> {
+        let mut agent = Self::stopped(node, source, more)?;
+        agent.launch()?;
+        Ok(agent)
+    }
+
+    /// An agent which does not run yet: for the verbs that work without one, and for [`Agent::restart`].
+    ///
+    /// # Errors
+    /// When the binary was not built or the run folder cannot be made.
+    pub fn stopped(node: &Node, source: &str, more: &[&str]) -> Result<Self> {
+        let (program, run_dir) = (programs::find("meshgate")?, node.run_dir().join("agent"));
+        fs::create_dir_all(&run_dir)?;
+        let text = |path: &std::path::Path| path.display().to_string();
+        let pairs = [
+            ("--source", source.to_owned()),
+            ("--node", node.name().to_owned()),
+            ("--cluster", "test".to_owned()),
+            ("--cgroup-root", text(node.cgroup())),
+            ("--bpffs", text(node.bpffs())),
+            ("--run-dir", text(&run_dir)),
+            ("--zds-socket", text(&node.zds_socket())),
+            ("--host-netns", text(&node.netns().path())),
+        ];
+        let flags = pairs.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]);
+        let flags = flags.chain(more.iter().map(ToString::to_string)).collect();
+        let (netns, group) = (node.netns().path(), node.cgroup().join("node/agent"));
+        let command = Recipe(Box::new(move || {
+            let mut command = Command::new(&program);
+            let cgroup = crate::cgroup::entrance(&crate::cgroup::create(group.clone())?)?;
+            crate::sys::enter_on_exec(&mut command, fs::File::open(&netns)?.into(), Some(cgroup));
+            Ok(command)
+        }));
+        Ok(Self { flags, command, log: run_dir.join("agent.log"), run_dir, process: None })
+    }
+
+    fn launch(&mut self) -> Result<()> {
+        let ready = self.run_dir.join("ready");
+        // A killed agent leaves its file behind.
+        let _ = fs::remove_file(&ready);
+        let log = OpenOptions::new().create(true).append(true).open(&self.log)?;
+        let mut command = self.command()?;
+        command.arg("run").args(&self.flags).stdout(log.try_clone()?).stderr(log);
+        self.process = Some(Process::start("meshgate run", &mut command)?);
+        self.until(&ready, "the agent to be ready", || Ok(ready.exists().then_some(())))
+    }
+
+    fn command(&self) -> Result<Command> {
+        (self.command.0)()
+    }
+
+    /// Waits for a file of the agent to satisfy `check`; an agent that ends is an error.
+    fn until<T>(
+        &mut self,
+        file: &std::path::Path,
+        what: &str,
+        mut check: impl FnMut() -> Result<Option<T>>,
+    ) -> Result<T> {
+        let log = self.log.clone();
+        let process = self.process.as_mut().context("the agent does not run")?;
+        let pidfd = process.pidfd().try_clone()?;
+        let result = wait::for_file(file, Some(pidfd.as_fd()), what, || match process.ended()? {
+            Some(status) => bail!("the agent ended with {status}"),
+            None => check(),
+        });
+        result.with_context(|| format!("log of the agent:\n{}", fs::read_to_string(&log).unwrap_or_default()))
+    }
+
+    /// What it says of itself now; nothing before it wrote anything.
+    ///
+    /// # Errors
+    /// When `status.json` is not what was agreed.
+    pub fn status(&self) -> Result<Status> {
+        let Ok(text) = fs::read_to_string(self.run_dir.join("status.json")) else {
+            return Ok(Status::default());
+        };
+        serde_json::from_str(&text).with_context(|| format!("status.json: {text}"))
+    }
+
+    /// Waits until the status satisfies `check`, and returns what that returned.
+    ///
+    /// # Errors
+    /// When it does not in time, or the agent ends.
+    pub fn wait_for<T>(&mut self, what: &str, check: impl Fn(&Status) -> Option<T>) -> Result<T> {
+        let file = self.run_dir.join("status.json");
+        let read = file.clone();
+        self.until(&file, what, move || match fs::read_to_string(&read) {
+            Ok(text) => Ok(check(&serde_json::from_str(&text).with_context(|| format!("status.json: {text}"))?)),
+            Err(_) => Ok(None),
+        })
+    }
+
+    /// Waits until a pod is in a state.
+    ///
+    /// # Errors
+    /// As [`Agent::wait_for`].
+    pub fn wait_for_pod_state(&mut self, uid: &str, state: &str) -> Result<PodStatus> {
+        self.wait_for(&format!("pod {uid} to be {state}"), |status| {
+            status.pods.iter().find(|pod| pod.uid == uid && pod.state == state).cloned()
+        })
+    }
+
+    /// Runs another verb with the same flags.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn cli(&self, verb: &[&str]) -> Result<Output> {
+        let mut command = self.command()?;
+        command.args(verb).args(&self.flags);
+        command.output().with_context(|| format!("running meshgate {verb:?}"))
+    }
+
+    /// Runs another verb with the same flags and `-o json`.
+    ///
+    /// # Errors
+    /// When it fails or prints no JSON.
+    pub fn cli_json(&self, verb: &[&str]) -> Result<Value> {
+        let mut command = self.command()?;
+        crate::pod::json_output(command.args(verb).args(&self.flags).args(["-o", "json"]))
+    }
+
+    /// Process id, while it runs.
+    #[must_use]
+    pub fn id(&self) -> Option<u32> {
+        self.process.as_ref().map(Process::id)
+    }
+
+    /// Kills it with SIGKILL.
+    pub fn kill9(&mut self) {
+        self.process = None;
+    }
+
+    /// Stops it with SIGTERM and waits for its end.
+    ///
+    /// # Errors
+    /// When it does not run or does not end in time.
+    pub fn stop(&mut self) -> Result<std::process::ExitStatus> {
+        let mut process = self.process.take().context("the agent does not run")?;
+        process.signal(Signal::TERM)?;
+        process.wait()
+    }
+
+    /// Kills it with SIGKILL, if it runs, and starts it again.
+    ///
+    /// # Errors
+    /// As [`Agent::start`].
+    pub fn restart(&mut self) -> Result<()> {
+        self.kill9();
+        self.launch()
+    }
+
+    /// Everything that it logged.
+    #[must_use]
+    pub fn log(&self) -> String {
+        fs::read_to_string(&self.log).unwrap_or_default()
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("log of the agent:\n{}", self.log());
+        }
+    }
+}

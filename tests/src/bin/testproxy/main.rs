@@ -1,0 +1,94 @@
+//! `meshgate-testproxy`: a small real TCP proxy which behaves as ztunnel does towards the agent. It takes pods by ZDS,
+//! listens within them, finds the original destination, and forwards in clear text.
+//!
+//! One thread. Unlike ztunnel it speaks no HBONE (its 15008 logs and resets), knows no policy and no DNS, leaves a
+//! removed pod's open connections alone, and dials the agent again within 250 ms at most.
+
+mod exec;
+mod log;
+mod pods;
+mod relay;
+mod serve;
+mod sockets;
+mod zds;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::Parser;
+use tests::tuning;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::log::Log;
+use crate::pods::Pods;
+use crate::serve::Server;
+
+/// How long open connections may go on after SIGTERM, as ztunnel's default grace.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// A small proxy which behaves as ztunnel does towards the node agent.
+#[derive(Debug, Parser)]
+#[command(after_help = "Example: meshgate-testproxy --zds-socket /var/run/ztunnel/ztunnel.sock --log /tmp/proxy.jsonl")]
+struct Options {
+    /// Socket on which the agent listens.
+    #[arg(long)]
+    zds_socket: PathBuf,
+    /// Writes one JSON line for each event and connection, at once.
+    #[arg(long)]
+    log: Option<PathBuf>,
+    /// Refuses every Nth Add with an error in its ack; the agent must try again.
+    #[arg(long, value_name = "N")]
+    refuse_pod: Option<u32>,
+    /// Waits before each ack.
+    #[arg(long, value_name = "MS", default_value_t = 0)]
+    ack_delay: u64,
+    /// Prints how many connections and bytes it forwarded, as JSON, when it ends.
+    #[arg(long)]
+    stats: bool,
+    /// Runs on one processor only.
+    #[arg(long)]
+    cpu: Option<usize>,
+    /// Listens nowhere: takes pods and acks them on behalf of the program after `--exec`, which it starts in the
+    /// network namespace of the first pod, in its own cgroup.
+    #[arg(long, requires = "exec")]
+    zds_only: bool,
+    /// The program and its arguments.
+    #[arg(long, num_args = 1.., allow_hyphen_values = true, requires = "zds_only", value_name = "PROGRAM")]
+    exec: Vec<String>,
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<()> {
+    let options = Options::parse();
+    tuning::raise_open_files()?;
+    options.cpu.map_or(Ok(()), tuning::pin)?;
+    let log = Arc::new(Log::open(options.log.as_deref())?);
+    let mut terminate = signal(SignalKind::terminate())?;
+    let settings = zds::Settings {
+        socket: options.zds_socket,
+        refuse_every: options.refuse_pod,
+        ack_delay: Duration::from_millis(options.ack_delay),
+    };
+    println!("started");
+    if options.zds_only {
+        let mut program = exec::Program::new(options.exec);
+        return tokio::select! {
+            error = zds::follow(&settings, &mut program, &log) => Err(error),
+            _ = terminate.recv() => Ok(()),
+        };
+    }
+    let server = Arc::new(Server::new(log.clone())?);
+    let mut pods = Pods::new(server.clone());
+    let ended = tokio::select! {
+        error = zds::follow(&settings, &mut pods, &log) => Err(error),
+        _ = terminate.recv() => Ok(()),
+    };
+    pods.clear().await;
+    server.drained(GRACE).await;
+    if options.stats {
+        println!("{}", server.stats());
+    }
+    ended
+}

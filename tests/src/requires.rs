@@ -1,0 +1,30 @@
+//! What a test needs of the machine: it either runs or says loudly that it was skipped and why.
+
+use std::path::PathBuf;
+
+/// Prints that a test is skipped, in the one form that the test summary counts: `SKIPPED name: why`.
+pub fn skip(test: &str, why: &str) {
+    eprintln!("SKIPPED {test}: {why}");
+}
+
+/// Whether this process may make namespaces, cgroups and BPF programs. Says so when it may not.
+#[must_use]
+pub fn root(test: &str) -> bool {
+    let root = rustix::process::geteuid().is_root();
+    if !root {
+        skip(test, "needs root");
+    }
+    root
+}
+
+/// The program that an environment variable names. Says so when it is unset or names no file.
+#[must_use]
+pub fn program(test: &str, variable: &str) -> Option<PathBuf> {
+    let path = std::env::var_os(variable).map(PathBuf::from);
+    match path {
+        None => skip(test, &format!("{variable} is not set")),
+        Some(path) if path.is_file() => return Some(path),
+        Some(path) => skip(test, &format!("{variable} names {}, which is no file", path.display())),
+    }
+    None
+}

@@ -1,0 +1,82 @@
+//! System calls that no safe library offers: the only `unsafe` of this crate.
+
+use std::io;
+use std::mem::{size_of, zeroed};
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+/// Moves the process that `command` starts into a network namespace, and into a cgroup by its open `cgroup.procs`.
+pub fn enter_on_exec(command: &mut Command, netns: OwnedFd, cgroup: Option<OwnedFd>) {
+    let enter = move || {
+        if let Some(procs) = &cgroup {
+            rustix::io::write(procs, b"0")?;
+        }
+        move_into_link_name_space(netns.as_fd(), Some(LinkNameSpaceType::Network))?;
+        Ok(())
+    };
+    // SAFETY: the closure runs between fork and exec and makes two plain system calls on descriptors that it owns; it
+    // neither allocates nor locks.
+    unsafe {
+        command.pre_exec(enter);
+    }
+}
+
+/// Sets a socket option that is an int.
+///
+/// # Errors
+/// What setsockopt(2) says.
+pub fn set_option(socket: impl AsFd, level: i32, name: i32, value: i32) -> io::Result<()> {
+    let fd = socket.as_fd().as_raw_fd();
+    // SAFETY: `fd` is open while it is borrowed, and the pointer and length describe `value`, which outlives the call.
+    let result = unsafe { libc::setsockopt(fd, level, name, (&raw const value).cast(), size_of::<i32>() as u32) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Fills `value` with a socket option and returns how many bytes the kernel wrote. `T` must be plain numbers.
+fn get_option<T: Copy>(socket: impl AsFd, level: i32, name: i32, value: &mut T) -> io::Result<usize> {
+    let fd = socket.as_fd().as_raw_fd();
+    let mut length = size_of::<T>() as u32;
+    // SAFETY: `fd` is open while it is borrowed, and pointer and length describe `value`; the kernel writes no more
+    // than `length` bytes, and the callers below only pass types for which every bit pattern is valid.
+    let result = unsafe { libc::getsockopt(fd, level, name, (&raw mut *value).cast(), &raw mut length) };
+    if result == 0 { Ok(length as usize) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Cookie of the network namespace of a socket (`SO_NETNS_COOKIE`, Linux 5.14).
+///
+/// # Errors
+/// What getsockopt(2) says.
+pub fn netns_cookie(socket: impl AsFd) -> io::Result<u64> {
+    let mut cookie = 0_u64;
+    get_option(socket, libc::SOL_SOCKET, libc::SO_NETNS_COOKIE, &mut cookie)?;
+    Ok(cookie)
+}
+
+/// The peer's address by `SO_PEERNAME`, the third way by which an application can ask for it (socket(7)).
+///
+/// # Errors
+/// What getsockopt(2) says, or an address that is not IP.
+pub fn peer_name(socket: impl AsFd) -> io::Result<SocketAddr> {
+    // SAFETY: all-zero bytes are a valid `sockaddr_storage`.
+    let mut storage: libc::sockaddr_storage = unsafe { zeroed() };
+    get_option(socket, libc::SOL_SOCKET, libc::SO_PEERNAME, &mut storage)?;
+    let pointer = &raw const storage;
+    match i32::from(storage.ss_family) {
+        libc::AF_INET => {
+            // SAFETY: the family says that the storage, which is larger and aligned, holds a `sockaddr_in`.
+            let v4 = unsafe { *pointer.cast::<libc::sockaddr_in>() };
+            let ip = IpAddr::from(v4.sin_addr.s_addr.to_ne_bytes());
+            Ok(SocketAddr::new(ip, u16::from_be(v4.sin_port)))
+        }
+        libc::AF_INET6 => {
+            // SAFETY: the family says that the storage, which is larger and aligned, holds a `sockaddr_in6`.
+            let v6 = unsafe { *pointer.cast::<libc::sockaddr_in6>() };
+            Ok(SocketAddr::new(IpAddr::from(v6.sin6_addr.s6_addr), u16::from_be(v6.sin6_port)))
+        }
+        family => Err(io::Error::other(format!("SO_PEERNAME has address family {family}"))),
+    }
+}

@@ -1,0 +1,63 @@
+//! Waiting for a file to say something, by inotify: no polling, no sleeps.
+
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::inotify::{CreateFlags, WatchFlags, add_watch, init};
+
+/// How long a fixture waits for something that should take milliseconds.
+pub const LIMIT: Duration = Duration::from_secs(20);
+
+/// Calls `check` until it returns a value: at once, and after each change in the folder of `file`. `also` wakes it too
+/// (a pidfd, so that a process which died is noticed).
+///
+/// # Errors
+/// When `check` fails or [`LIMIT`] passes; `what` names what was awaited.
+pub fn for_file<T>(
+    file: &Path,
+    also: Option<BorrowedFd<'_>>,
+    what: &str,
+    mut check: impl FnMut() -> Result<Option<T>>,
+) -> Result<T> {
+    let folder = file.parent().context("a file without a folder")?;
+    let inotify = init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
+    let changes = WatchFlags::CREATE | WatchFlags::MOVED_TO | WatchFlags::MODIFY | WatchFlags::CLOSE_WRITE;
+    add_watch(&inotify, folder, changes).with_context(|| format!("watching {}", folder.display()))?;
+    let deadline = Instant::now() + LIMIT;
+    loop {
+        if let Some(value) = check()? {
+            return Ok(value);
+        }
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            bail!("waited {LIMIT:?} for {what}");
+        }
+        wake(&inotify, also, left)?;
+    }
+}
+
+/// Blocks until the folder changed, `also` is readable, or the time is over.
+fn wake(inotify: &OwnedFd, also: Option<BorrowedFd<'_>>, left: Duration) -> Result<()> {
+    let mut fds = vec![PollFd::new(inotify, PollFlags::IN)];
+    fds.extend(also.as_ref().map(|fd| PollFd::new(fd, PollFlags::IN)));
+    readable(&mut fds, left)?;
+    let mut events = [0_u8; 4096];
+    while rustix::io::read(inotify, &mut events).is_ok() {}
+    Ok(())
+}
+
+/// poll(2) with a time limit; true if something happened.
+///
+/// # Errors
+/// What poll(2) says, other than an interruption.
+pub fn readable(fds: &mut [PollFd<'_>], limit: Duration) -> Result<bool> {
+    let limit = Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: i64::from(limit.subsec_nanos()) };
+    match poll(fds, Some(&limit)) {
+        Ok(count) => Ok(count > 0),
+        Err(rustix::io::Errno::INTR) => Ok(false),
+        Err(error) => Err(error).context("poll"),
+    }
+}
