@@ -97,7 +97,9 @@ impl Agent {
             ("--zds-socket", text(&node.zds_socket())),
             ("--host-netns", text(&node.netns().path())),
         ];
-        let flags = pairs.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]);
+        let flags = pairs
+            .into_iter()
+            .flat_map(|(flag, value)| [flag.to_owned(), value]);
         let flags = flags.chain(more.iter().map(ToString::to_string)).collect();
         let (netns, group) = (node.netns().path(), node.cgroup().join("node/agent"));
         let command = Recipe(Box::new(move || {
@@ -106,7 +108,13 @@ impl Agent {
             crate::sys::enter_on_exec(&mut command, fs::File::open(&netns)?.into(), Some(cgroup));
             Ok(command)
         }));
-        Ok(Self { flags, command, log: run_dir.join("agent.log"), run_dir, process: None })
+        Ok(Self {
+            flags,
+            command,
+            log: run_dir.join("agent.log"),
+            run_dir,
+            process: None,
+        })
     }
 
     fn launch(&mut self) -> Result<()> {
@@ -115,9 +123,15 @@ impl Agent {
         let _ = fs::remove_file(&ready);
         let log = OpenOptions::new().create(true).append(true).open(&self.log)?;
         let mut command = self.command()?;
-        command.arg("run").args(&self.flags).stdout(log.try_clone()?).stderr(log);
+        command
+            .arg("run")
+            .args(&self.flags)
+            .stdout(log.try_clone()?)
+            .stderr(log);
         self.process = Some(Process::start("meshgate run", &mut command)?);
-        self.until(&ready, "the agent to be ready", || Ok(ready.exists().then_some(())))
+        self.until(&ready, "the agent to be ready", || {
+            Ok(ready.exists().then_some(()))
+        })
     }
 
     fn command(&self) -> Result<Command> {
@@ -138,7 +152,12 @@ impl Agent {
             Some(status) => bail!("the agent ended with {status}"),
             None => check(),
         });
-        result.with_context(|| format!("log of the agent:\n{}", fs::read_to_string(&log).unwrap_or_default()))
+        result.with_context(|| {
+            format!(
+                "log of the agent:\n{}",
+                fs::read_to_string(&log).unwrap_or_default()
+            )
+        })
     }
 
     /// What it says of itself now; nothing before it wrote anything.
@@ -160,7 +179,9 @@ impl Agent {
         let file = self.run_dir.join("status.json");
         let read = file.clone();
         self.until(&file, what, move || match fs::read_to_string(&read) {
-            Ok(text) => Ok(check(&serde_json::from_str(&text).with_context(|| format!("status.json: {text}"))?)),
+            Ok(text) => Ok(check(
+                &serde_json::from_str(&text).with_context(|| format!("status.json: {text}"))?,
+            )),
             Err(_) => Ok(None),
         })
     }
@@ -171,7 +192,11 @@ impl Agent {
     /// As [`Agent::wait_for`].
     pub fn wait_for_pod_state(&mut self, uid: &str, state: &str) -> Result<PodStatus> {
         self.wait_for(&format!("pod {uid} to be {state}"), |status| {
-            status.pods.iter().find(|pod| pod.uid == uid && pod.state == state).cloned()
+            status
+                .pods
+                .iter()
+                .find(|pod| pod.uid == uid && pod.state == state)
+                .cloned()
         })
     }
 
@@ -182,7 +207,9 @@ impl Agent {
     pub fn cli(&self, verb: &[&str]) -> Result<Output> {
         let mut command = self.command()?;
         command.args(verb).args(&self.flags);
-        command.output().with_context(|| format!("running meshgate {verb:?}"))
+        command
+            .output()
+            .with_context(|| format!("running meshgate {verb:?}"))
     }
 
     /// Runs another verb with the same flags and `-o json`.

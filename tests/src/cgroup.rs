@@ -27,7 +27,8 @@ pub fn mount_of(mounts: &str, kind: &str) -> Option<PathBuf> {
 /// When it is not.
 pub fn mount() -> Result<PathBuf> {
     let mounts = fs::read_to_string("/proc/self/mounts")?;
-    mount_of(&mounts, "cgroup2").context("cgroup v2 is not mounted: mount -t cgroup2 cgroup2 /sys/fs/cgroup/unified")
+    mount_of(&mounts, "cgroup2")
+        .context("cgroup v2 is not mounted: mount -t cgroup2 cgroup2 /sys/fs/cgroup/unified")
 }
 
 /// Makes a folder and returns its path.
@@ -46,7 +47,9 @@ pub fn create(path: PathBuf) -> Result<PathBuf> {
 pub fn entrance(path: &Path) -> Result<OwnedFd> {
     let file = path.join("cgroup.procs");
     let opened = OpenOptions::new().write(true).open(&file);
-    Ok(opened.with_context(|| format!("opening {}", file.display()))?.into())
+    Ok(opened
+        .with_context(|| format!("opening {}", file.display()))?
+        .into())
 }
 
 /// Kills every process in a folder and below, waits for their end and removes the folders. One that is gone is fine.
@@ -62,16 +65,25 @@ pub fn remove(path: &Path) {
 
 /// Waits for `populated 0` in cgroup.events, whose changes poll(2) tells (cgroup-v2.rst, "[Un]populated Notification").
 fn wait_until_empty(path: &Path) -> bool {
-    let Ok(mut events) = File::open(path.join("cgroup.events")) else { return true };
+    let Ok(mut events) = File::open(path.join("cgroup.events")) else {
+        return true;
+    };
     loop {
         let mut text = String::new();
-        if events.rewind().and_then(|()| events.read_to_string(&mut text)).is_err() {
+        if events
+            .rewind()
+            .and_then(|()| events.read_to_string(&mut text))
+            .is_err()
+        {
             return true;
         }
         if text.contains("populated 0") {
             return true;
         }
-        let changed = readable(&mut [PollFd::new(&events, PollFlags::PRI)], Duration::from_secs(5));
+        let changed = readable(
+            &mut [PollFd::new(&events, PollFlags::PRI)],
+            Duration::from_secs(5),
+        );
         if !matches!(changed, Ok(true)) {
             return false;
         }
@@ -98,6 +110,9 @@ mod tests {
                       cgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\n";
         assert_eq!(mount_of(mounts, "cgroup2"), Some("/sys/fs/cgroup/unified".into()));
         assert_eq!(mount_of(mounts, "bpf"), None);
-        assert_eq!(mount_of("none /elsewhere cgroup2\n", "cgroup2"), Some("/elsewhere".into()));
+        assert_eq!(
+            mount_of("none /elsewhere cgroup2\n", "cgroup2"),
+            Some("/elsewhere".into())
+        );
     }
 }

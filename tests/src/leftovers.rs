@@ -40,7 +40,11 @@ impl Parts {
         cgroup::remove(&self.cgroup);
         let _ = fs::remove_dir_all(&self.bpffs);
         for name in names_in(Path::new(netns::FOLDER)) {
-            if name == self.name || name.strip_prefix(&self.name).is_some_and(|rest| rest.starts_with('.')) {
+            if name == self.name
+                || name
+                    .strip_prefix(&self.name)
+                    .is_some_and(|rest| rest.starts_with('.'))
+            {
                 netns::delete(&name);
             }
         }
@@ -50,10 +54,15 @@ impl Parts {
     /// What is still there, as text for people: empty when nothing is.
     #[must_use]
     pub fn remains(&self) -> Vec<String> {
-        let folders = [&self.cgroup, &self.bpffs, &self.run].into_iter().filter(|path| path.exists());
+        let folders = [&self.cgroup, &self.bpffs, &self.run]
+            .into_iter()
+            .filter(|path| path.exists());
         let namespaces = names_in(Path::new(netns::FOLDER)).into_iter();
         let mine = namespaces.filter(|name| owner(name).is_some() && name.starts_with(&self.name));
-        folders.map(|path| path.display().to_string()).chain(mine).collect()
+        folders
+            .map(|path| path.display().to_string())
+            .chain(mine)
+            .collect()
     }
 }
 
@@ -61,8 +70,17 @@ impl Parts {
 pub fn sweep(cgroups: &Path, bpffs: &Path) {
     static SWEPT: Once = Once::new();
     SWEPT.call_once(|| {
-        let folders = [cgroups.to_path_buf(), bpffs.to_path_buf(), std::env::temp_dir(), netns::FOLDER.into()];
-        let mut nodes: Vec<String> = folders.iter().flat_map(|folder| names_in(folder)).filter_map(node_of).collect();
+        let folders = [
+            cgroups.to_path_buf(),
+            bpffs.to_path_buf(),
+            std::env::temp_dir(),
+            netns::FOLDER.into(),
+        ];
+        let mut nodes: Vec<String> = folders
+            .iter()
+            .flat_map(|folder| names_in(folder))
+            .filter_map(node_of)
+            .collect();
         nodes.sort();
         nodes.dedup();
         for node in nodes {
@@ -89,7 +107,9 @@ fn owner(name: &str) -> Option<u32> {
 
 fn names_in(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
+    entries
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .collect()
 }
 
 #[cfg(test)]
@@ -102,8 +122,14 @@ mod tests {
         assert_eq!(owner("meshgate-test-17-3.client"), Some(17));
         assert_eq!(owner("meshgate-test-x-3"), None);
         assert_eq!(owner("cni-17"), None);
-        assert_eq!(node_of("meshgate-test-17-3.my-pod".into()).as_deref(), Some("meshgate-test-17-3"));
-        assert_eq!(node_of("meshgate-test-17-3".into()).as_deref(), Some("meshgate-test-17-3"));
+        assert_eq!(
+            node_of("meshgate-test-17-3.my-pod".into()).as_deref(),
+            Some("meshgate-test-17-3")
+        );
+        assert_eq!(
+            node_of("meshgate-test-17-3".into()).as_deref(),
+            Some("meshgate-test-17-3")
+        );
         assert_eq!(node_of("other".into()), None);
     }
 }

@@ -21,6 +21,7 @@ pub mod leftovers;
 pub mod netns;
 pub mod process;
 pub mod programs;
+pub mod pump;
 pub mod sys;
 pub mod tuning;
 pub mod wait;

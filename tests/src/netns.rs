@@ -26,7 +26,9 @@ impl Netns {
     /// When `ip` is missing or refuses, for example because the name is taken.
     pub fn create(name: &str) -> Result<Self> {
         run(Command::new("ip").args(["netns", "add", name]))?;
-        let netns = Self { name: name.to_owned() };
+        let netns = Self {
+            name: name.to_owned(),
+        };
         netns.ip("link set lo up")?;
         Ok(netns)
     }
@@ -49,7 +51,9 @@ impl Netns {
     /// When it is gone.
     pub fn open(&self) -> Result<OwnedFd> {
         let path = self.path();
-        Ok(File::open(&path).with_context(|| format!("opening {}", path.display()))?.into())
+        Ok(File::open(&path)
+            .with_context(|| format!("opening {}", path.display()))?
+            .into())
     }
 
     /// Runs `ip` commands in it, one a line, without the leading `ip`.
@@ -59,6 +63,17 @@ impl Netns {
     pub fn ip(&self, script: &str) -> Result<()> {
         let mut command = Command::new("ip");
         feed(command.args(["-n", &self.name, "-batch", "-"]), script)
+    }
+
+    /// Like [`Netns::ip`] with `-6`, for commands which do not show their family (`rule`).
+    ///
+    /// # Errors
+    /// With what `ip` printed.
+    pub fn ip6(&self, script: &str) -> Result<()> {
+        feed(
+            Command::new("ip").args(["-6", "-n", &self.name, "-batch", "-"]),
+            script,
+        )
     }
 
     /// Runs `work` on a thread which is in the namespace. Its sockets are of this process and thus of this process'
@@ -109,7 +124,10 @@ impl Drop for Netns {
 
 /// Deletes a namespace by its name, if it is there.
 pub fn delete(name: &str) {
-    let _ = Command::new("ip").args(["netns", "delete", name]).stderr(Stdio::null()).status();
+    let _ = Command::new("ip")
+        .args(["netns", "delete", name])
+        .stderr(Stdio::null())
+        .status();
 }
 
 /// Runs a command to its end.
@@ -129,12 +147,21 @@ pub fn run(command: &mut Command) -> Result<()> {
 /// # Errors
 /// With what it printed, when it fails.
 pub fn feed(command: &mut Command, input: &str) -> Result<()> {
-    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+    command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped());
     let mut child = command.spawn().with_context(|| format!("running {command:?}"))?;
-    let written = child.stdin.take().map(|mut stdin| stdin.write_all(input.as_bytes()));
+    let written = child
+        .stdin
+        .take()
+        .map(|mut stdin| stdin.write_all(input.as_bytes()));
     let output = child.wait_with_output()?;
     if !output.status.success() {
-        bail!("{command:?}: {}\ninput was:\n{input}", String::from_utf8_lossy(&output.stderr).trim());
+        bail!(
+            "{command:?}: {}\ninput was:\n{input}",
+            String::from_utf8_lossy(&output.stderr).trim()
+        );
     }
     Ok(written.transpose()?.unwrap_or(()))
 }

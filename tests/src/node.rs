@@ -40,11 +40,20 @@ impl Node {
         let (cgroups, bpffs) = (cgroup::mount()?, bpffs()?);
         sweep(&cgroups, &bpffs);
         let number = NODES.fetch_add(1, Ordering::Relaxed) + 1;
-        let parts = Parts::new(&format!("{PREFIX}{}-{number}", std::process::id()), &cgroups, &bpffs);
+        let parts = Parts::new(
+            &format!("{PREFIX}{}-{number}", std::process::id()),
+            &cgroups,
+            &bpffs,
+        );
         parts.remove();
         let netns = Netns::create(&parts.name)?;
-        let node =
-            Self { parts, netns, number, pods: AtomicU32::new(0), manifests_written: AtomicU32::new(0) };
+        let node = Self {
+            parts,
+            netns,
+            number,
+            pods: AtomicU32::new(0),
+            manifests_written: AtomicU32::new(0),
+        };
         node.build()?;
         Ok(node)
     }
@@ -167,7 +176,8 @@ impl Node {
     /// # Errors
     /// When a file cannot be written.
     pub fn apply(&self, pods: &[&Pod]) -> Result<()> {
-        pods.iter().try_for_each(|pod| self.write(&pod.file_name(), &pod.manifest()))
+        pods.iter()
+            .try_for_each(|pod| self.write(&pod.file_name(), &pod.manifest()))
     }
 
     /// Removes a pod's manifest, as when it is deleted.
@@ -184,7 +194,10 @@ impl Node {
     /// # Errors
     /// When the file cannot be written.
     pub fn namespace(&self, name: &str, labels: &[(&str, &str)]) -> Result<()> {
-        self.write(&format!("namespace-{name}.yaml"), &namespace_manifest(name, labels))
+        self.write(
+            &format!("namespace-{name}.yaml"),
+            &namespace_manifest(name, labels),
+        )
     }
 
     /// Writes any object as `file` among the manifests.
@@ -221,6 +234,7 @@ fn bpffs() -> Result<PathBuf> {
         return Ok(path);
     }
     let flags = rustix::mount::MountFlags::empty();
-    rustix::mount::mount("bpf", BPFFS, "bpf", flags, None).with_context(|| format!("mounting bpffs at {BPFFS}"))?;
+    rustix::mount::mount("bpf", BPFFS, "bpf", flags, None)
+        .with_context(|| format!("mounting bpffs at {BPFFS}"))?;
     Ok(BPFFS.into())
 }

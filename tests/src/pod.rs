@@ -45,12 +45,28 @@ impl Pod {
             netns.name()
         ))?;
         netns.ip(&eth0(node.subnet(), v4.as_deref(), v6.as_deref()))?;
-        let ips = [v4, v6].iter().flatten().map(|ip| ip.parse()).collect::<Result<Vec<IpAddr>, _>>()?;
+        let ips = [v4, v6]
+            .iter()
+            .flatten()
+            .map(|ip| ip.parse())
+            .collect::<Result<Vec<IpAddr>, _>>()?;
         let mut pause = Command::new(programs::find("meshgate-load")?);
         enter(&mut pause, &netns, &container)?;
         let pause = Process::start("pause", pause.arg("pause"))?;
-        let identity = Identity { uid, node: node.name().to_owned(), ips, number };
-        Ok(Self { spec, identity, netns, slice, container, pause })
+        let identity = Identity {
+            uid,
+            node: node.name().to_owned(),
+            ips,
+            number,
+        };
+        Ok(Self {
+            spec,
+            identity,
+            netns,
+            slice,
+            container,
+            pause,
+        })
     }
 
     /// Kubernetes UID.
@@ -83,7 +99,11 @@ impl Pod {
     /// When it has none.
     #[must_use]
     pub fn v4(&self) -> IpAddr {
-        *self.ips().iter().find(|ip| ip.is_ipv4()).expect("the pod has an IPv4 address")
+        *self
+            .ips()
+            .iter()
+            .find(|ip| ip.is_ipv4())
+            .expect("the pod has an IPv4 address")
     }
 
     /// Its IPv6 address.
@@ -92,7 +112,11 @@ impl Pod {
     /// When it has none.
     #[must_use]
     pub fn v6(&self) -> IpAddr {
-        *self.ips().iter().find(|ip| ip.is_ipv6()).expect("the pod has an IPv6 address")
+        *self
+            .ips()
+            .iter()
+            .find(|ip| ip.is_ipv6())
+            .expect("the pod has an IPv6 address")
     }
 
     /// Its network namespace.
@@ -130,7 +154,10 @@ impl Pod {
     /// When it cannot be started.
     pub fn exec(&self, program: &str, arguments: &[&str]) -> Result<Output> {
         let mut command = self.command(Path::new(program))?;
-        command.args(arguments).output().with_context(|| format!("running {program} in {}", self.name()))
+        command
+            .args(arguments)
+            .output()
+            .with_context(|| format!("running {program} in {}", self.name()))
     }
 
     /// Runs the load tool in the pod to its end and returns the JSON that it prints. See `meshgate-load --help`.
@@ -147,7 +174,10 @@ impl Pod {
     /// When it cannot be started.
     pub fn spawn(&self, arguments: &[&str]) -> Result<Process> {
         let mut command = self.command(&programs::find("meshgate-load")?)?;
-        Process::start_talking(&format!("{} in {}", arguments.join(" "), self.name()), command.args(arguments))
+        Process::start_talking(
+            &format!("{} in {}", arguments.join(" "), self.name()),
+            command.args(arguments),
+        )
     }
 
     /// Starts `meshgate-load server` in the pod and waits until it listens.
@@ -192,7 +222,10 @@ impl Pod {
 
     /// Into or out of the mesh by the pod's own label, in the manifest.
     pub fn set_ambient(&mut self, ambient: bool) {
-        self.set_label("istio.io/dataplane-mode", Some(if ambient { "ambient" } else { "none" }));
+        self.set_label(
+            "istio.io/dataplane-mode",
+            Some(if ambient { "ambient" } else { "none" }),
+        );
     }
 }
 
@@ -234,7 +267,10 @@ fn set(map: &mut std::collections::BTreeMap<String, String>, key: &str, value: O
 /// Runs a command to its end and parses what it printed.
 pub(crate) fn json_output(command: &mut Command) -> Result<Value> {
     let output = command.output().with_context(|| format!("running {command:?}"))?;
-    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let (out, err) = (
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+    );
     if !output.status.success() {
         bail!("{command:?} ended with {}: {err}{out}", output.status);
     }
@@ -248,6 +284,9 @@ pub(crate) fn json_output(command: &mut Command) -> Result<Value> {
 pub(crate) fn json_lines<T: serde::de::DeserializeOwned>(file: &Path) -> Result<Vec<T>> {
     let text = fs::read_to_string(file).unwrap_or_default();
     let finished = text.rfind('\n').map_or("", |end| &text[..end]);
-    let parsed = finished.lines().map(serde_json::from_str).collect::<Result<Vec<T>, _>>();
+    let parsed = finished
+        .lines()
+        .map(serde_json::from_str)
+        .collect::<Result<Vec<T>, _>>();
     parsed.with_context(|| format!("reading {}", file.display()))
 }

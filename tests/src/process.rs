@@ -27,7 +27,10 @@ impl Process {
     /// # Errors
     /// When it cannot be started.
     pub fn start(what: &str, command: &mut Command) -> Result<Self> {
-        let child = command.stdin(Stdio::piped()).spawn().with_context(|| format!("starting {what}: {command:?}"))?;
+        let child = command
+            .stdin(Stdio::piped())
+            .spawn()
+            .with_context(|| format!("starting {what}: {command:?}"))?;
         Self::adopt(what, child)
     }
 
@@ -43,7 +46,13 @@ impl Process {
         let pid = Pid::from_raw(child.id().cast_signed()).context("a process id of zero")?;
         let pidfd = pidfd_open(pid, PidfdFlags::empty()).context("pidfd_open")?;
         let stdout = child.stdout.take();
-        Ok(Self { what: what.to_owned(), child, pidfd, stdout, unread: Vec::new() })
+        Ok(Self {
+            what: what.to_owned(),
+            child,
+            pidfd,
+            stdout,
+            unread: Vec::new(),
+        })
     }
 
     /// Process id.

@@ -17,8 +17,14 @@ pub fn find(name: &str) -> Result<PathBuf> {
             me.ancestors().skip(1).take(2).map(Path::to_path_buf).collect()
         }
     };
-    match folders.iter().map(|folder| folder.join(name)).find(|path| path.is_file()) {
+    match folders
+        .iter()
+        .map(|folder| folder.join(name))
+        .find(|path| path.is_file())
+    {
         Some(path) => Ok(path),
-        None => bail!("no {name} in {folders:?}: build it with `cargo build -p agent -p tests`, or set MESHGATE_BIN_DIR"),
+        None => bail!(
+            "no {name} in {folders:?}: build it with `cargo build -p agent -p tests`, or set MESHGATE_BIN_DIR"
+        ),
     }
 }

@@ -116,10 +116,19 @@ impl Proxy {
     /// # Errors
     /// When it cannot be started.
     pub fn start(node: &Node, name: &str, options: &[&str]) -> Result<Self> {
-        let pod = node.pod_with(PodSpec::new(name).namespace("istio-system").label("app", "ztunnel"))?;
+        let pod = node.pod_with(
+            PodSpec::new(name)
+                .namespace("istio-system")
+                .label("app", "ztunnel"),
+        )?;
         let log = node.run_dir().join(format!("{name}.jsonl"));
         let mut command = pod.command(&programs::find("meshgate-testproxy")?)?;
-        command.arg("--zds-socket").arg(node.zds_socket()).arg("--log").arg(&log).args(options);
+        command
+            .arg("--zds-socket")
+            .arg(node.zds_socket())
+            .arg("--log")
+            .arg(&log)
+            .args(options);
         let mut process = Process::start_talking(name, &mut command)?;
         process.await_line("started")?;
         Ok(Self { process, log, pod })
@@ -184,10 +193,15 @@ impl Proxy {
     ///
     /// # Errors
     /// As [`Proxy::wait_for`].
-    pub fn wait_for_connection(&mut self, direction: Direction, destination: SocketAddr) -> Result<Connection> {
-        self.wait_for(&format!("an {direction:?} connection to {destination}"), |event| {
-            connection(event).filter(|c| c.direction == direction && c.destination == destination)
-        })
+    pub fn wait_for_connection(
+        &mut self,
+        direction: Direction,
+        destination: SocketAddr,
+    ) -> Result<Connection> {
+        self.wait_for(
+            &format!("an {direction:?} connection to {destination}"),
+            |event| connection(event).filter(|c| c.direction == direction && c.destination == destination),
+        )
     }
 
     /// Stops it with SIGTERM: it closes its ports and lets connections end for five seconds.
@@ -197,7 +211,10 @@ impl Proxy {
     pub fn stop(mut self) -> Result<()> {
         self.process.signal(Signal::TERM)?;
         let status = self.process.wait()?;
-        status.success().then_some(()).with_context(|| format!("the proxy ended with {status}"))
+        status
+            .success()
+            .then_some(())
+            .with_context(|| format!("the proxy ended with {status}"))
     }
 }
 

@@ -24,7 +24,10 @@ pub fn program(test: &str, variable: &str) -> Option<PathBuf> {
     match path {
         None => skip(test, &format!("{variable} is not set")),
         Some(path) if path.is_file() => return Some(path),
-        Some(path) => skip(test, &format!("{variable} names {}, which is no file", path.display())),
+        Some(path) => skip(
+            test,
+            &format!("{variable} names {}, which is no file", path.display()),
+        ),
     }
     None
 }

@@ -36,7 +36,11 @@ impl PodSpec {
     /// A dual-stack pod in namespace `default`.
     #[must_use]
     pub fn new(name: &str) -> Self {
-        Self { name: name.to_owned(), namespace: "default".to_owned(), ..Self::default() }
+        Self {
+            name: name.to_owned(),
+            namespace: "default".to_owned(),
+            ..Self::default()
+        }
     }
 
     /// In the mesh, by the pod's own label.
@@ -90,10 +94,18 @@ pub struct Identity {
 /// The pod's manifest, as the API server would show it.
 #[must_use]
 pub fn pod_manifest(spec: &PodSpec, identity: &Identity) -> Value {
-    let ips: Vec<Value> = identity.ips.iter().map(|ip| json!({ "ip": ip.to_string() })).collect();
+    let ips: Vec<Value> = identity
+        .ips
+        .iter()
+        .map(|ip| json!({ "ip": ip.to_string() }))
+        .collect();
     let seconds = identity.number;
-    let created =
-        format!("2026-01-01T{:02}:{:02}:{:02}Z", seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
+    let created = format!(
+        "2026-01-01T{:02}:{:02}:{:02}Z",
+        seconds / 3600 % 24,
+        seconds / 60 % 60,
+        seconds % 60
+    );
     json!({
         "apiVersion": "v1",
         "kind": "Pod",
@@ -136,14 +148,25 @@ mod tests {
 
     #[test]
     fn a_manifest_is_yaml_which_keeps_texts_that_look_like_something_else() {
-        let spec = PodSpec::new("a").ambient().annotation("ambient.istio.io/dns-capture", "true").label("n", "1");
+        let spec = PodSpec::new("a")
+            .ambient()
+            .annotation("ambient.istio.io/dns-capture", "true")
+            .label("n", "1");
         let ips = vec!["10.1.0.2".parse().unwrap(), "fd00:1::2".parse().unwrap()];
-        let identity = Identity { uid: "u".into(), node: "n1".into(), ips, number: 61 };
+        let identity = Identity {
+            uid: "u".into(),
+            node: "n1".into(),
+            ips,
+            number: 61,
+        };
         let manifest = pod_manifest(&spec, &identity);
         let yaml = serde_saphyr::to_string(&manifest).unwrap();
         let back: Value = serde_saphyr::from_str(&yaml).unwrap();
         assert_eq!(back, manifest, "{yaml}");
-        assert_eq!(back["metadata"]["annotations"]["ambient.istio.io/dns-capture"], "true");
+        assert_eq!(
+            back["metadata"]["annotations"]["ambient.istio.io/dns-capture"],
+            "true"
+        );
         assert_eq!(back["metadata"]["creationTimestamp"], "2026-01-01T00:01:01Z");
         assert_eq!(back["status"]["podIPs"][1]["ip"], "fd00:1::2");
     }

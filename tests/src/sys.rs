@@ -32,18 +32,34 @@ pub fn enter_on_exec(command: &mut Command, netns: OwnedFd, cgroup: Option<Owned
 pub fn set_option(socket: impl AsFd, level: i32, name: i32, value: i32) -> io::Result<()> {
     let fd = socket.as_fd().as_raw_fd();
     // SAFETY: `fd` is open while it is borrowed, and the pointer and length describe `value`, which outlives the call.
-    let result = unsafe { libc::setsockopt(fd, level, name, (&raw const value).cast(), size_of::<i32>() as u32) };
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    let result = unsafe {
+        libc::setsockopt(
+            fd,
+            level,
+            name,
+            (&raw const value).cast(),
+            size_of::<i32>() as u32,
+        )
+    };
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
 }
 
-/// Fills `value` with a socket option and returns how many bytes the kernel wrote. `T` must be plain numbers.
-fn get_option<T: Copy>(socket: impl AsFd, level: i32, name: i32, value: &mut T) -> io::Result<usize> {
+/// Fills `value` with a socket option. `T` must be plain numbers.
+fn get_option<T: Copy>(socket: impl AsFd, level: i32, name: i32, value: &mut T) -> io::Result<()> {
     let fd = socket.as_fd().as_raw_fd();
     let mut length = size_of::<T>() as u32;
     // SAFETY: `fd` is open while it is borrowed, and pointer and length describe `value`; the kernel writes no more
     // than `length` bytes, and the callers below only pass types for which every bit pattern is valid.
     let result = unsafe { libc::getsockopt(fd, level, name, (&raw mut *value).cast(), &raw mut length) };
-    if result == 0 { Ok(length as usize) } else { Err(io::Error::last_os_error()) }
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
 }
 
 /// Cookie of the network namespace of a socket (`SO_NETNS_COOKIE`, Linux 5.14).
@@ -56,27 +72,17 @@ pub fn netns_cookie(socket: impl AsFd) -> io::Result<u64> {
     Ok(cookie)
 }
 
-/// The peer's address by `SO_PEERNAME`, the third way by which an application can ask for it (socket(7)).
+/// The peer's address by `SO_PEERNAME`, the third way by which an application can ask for it. The kernel refuses a
+/// buffer that is longer than the address (net/core/sock.c), so both lengths are tried.
 ///
 /// # Errors
-/// What getsockopt(2) says, or an address that is not IP.
+/// What getsockopt(2) says.
 pub fn peer_name(socket: impl AsFd) -> io::Result<SocketAddr> {
-    // SAFETY: all-zero bytes are a valid `sockaddr_storage`.
-    let mut storage: libc::sockaddr_storage = unsafe { zeroed() };
-    get_option(socket, libc::SOL_SOCKET, libc::SO_PEERNAME, &mut storage)?;
-    let pointer = &raw const storage;
-    match i32::from(storage.ss_family) {
-        libc::AF_INET => {
-            // SAFETY: the family says that the storage, which is larger and aligned, holds a `sockaddr_in`.
-            let v4 = unsafe { *pointer.cast::<libc::sockaddr_in>() };
-            let ip = IpAddr::from(v4.sin_addr.s_addr.to_ne_bytes());
-            Ok(SocketAddr::new(ip, u16::from_be(v4.sin_port)))
-        }
-        libc::AF_INET6 => {
-            // SAFETY: the family says that the storage, which is larger and aligned, holds a `sockaddr_in6`.
-            let v6 = unsafe { *pointer.cast::<libc::sockaddr_in6>() };
-            Ok(SocketAddr::new(IpAddr::from(v6.sin6_addr.s6_addr), u16::from_be(v6.sin6_port)))
-        }
-        family => Err(io::Error::other(format!("SO_PEERNAME has address family {family}"))),
+    // SAFETY: all-zero bytes are a valid `sockaddr_in6` and a valid `sockaddr_in`: both are plain numbers.
+    let (mut v6, mut v4): (libc::sockaddr_in6, libc::sockaddr_in) = unsafe { (zeroed(), zeroed()) };
+    if get_option(&socket, libc::SOL_SOCKET, libc::SO_PEERNAME, &mut v6).is_ok() {
+        return Ok(SocketAddr::new(IpAddr::from(v6.sin6_addr.s6_addr), u16::from_be(v6.sin6_port)));
     }
+    get_option(&socket, libc::SOL_SOCKET, libc::SO_PEERNAME, &mut v4)?;
+    Ok(SocketAddr::new(IpAddr::from(v4.sin_addr.s_addr.to_ne_bytes()), u16::from_be(v4.sin_port)))
 }

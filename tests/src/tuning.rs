@@ -9,12 +9,22 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 /// # Errors
 /// When even the hard limit is refused.
 pub fn raise_open_files() -> Result<()> {
-    let wanted = Rlimit { current: Some(1 << 20), maximum: Some(1 << 20) };
+    let wanted = Rlimit {
+        current: Some(1 << 20),
+        maximum: Some(1 << 20),
+    };
     if setrlimit(Resource::Nofile, wanted).is_ok() {
         return Ok(());
     }
     let hard = getrlimit(Resource::Nofile).maximum;
-    setrlimit(Resource::Nofile, Rlimit { current: hard, maximum: hard }).context("raising the limit of open files")
+    setrlimit(
+        Resource::Nofile,
+        Rlimit {
+            current: hard,
+            maximum: hard,
+        },
+    )
+    .context("raising the limit of open files")
 }
 
 /// Runs this thread, and those that it starts, on one processor only.

@@ -54,7 +54,10 @@ fn wake(inotify: &OwnedFd, also: Option<BorrowedFd<'_>>, left: Duration) -> Resu
 /// # Errors
 /// What poll(2) says, other than an interruption.
 pub fn readable(fds: &mut [PollFd<'_>], limit: Duration) -> Result<bool> {
-    let limit = Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: i64::from(limit.subsec_nanos()) };
+    let limit = Timespec {
+        tv_sec: limit.as_secs() as i64,
+        tv_nsec: i64::from(limit.subsec_nanos()),
+    };
     match poll(fds, Some(&limit)) {
         Ok(count) => Ok(count > 0),
         Err(rustix::io::Errno::INTR) => Ok(false),

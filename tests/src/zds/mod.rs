@@ -112,13 +112,21 @@ mod tests {
 
     #[test]
     fn packets_are_those_of_the_real_proxy() {
-        let ack = Response { ack: Some(Ack::default()) };
+        let ack = Response {
+            ack: Some(Ack::default()),
+        };
         assert_eq!(ack.encode_to_vec(), [0x0a, 0]);
-        let del = Request { payload: Some(Payload::Del(Del { uid: "u".into() })) };
+        let del = Request {
+            payload: Some(Payload::Del(Del { uid: "u".into() })),
+        };
         assert_eq!(del.encode_to_vec(), [0x12, 3, 0x12, 1, b'u']);
-        let snapshot = Request { payload: Some(Payload::SnapshotSent(SnapshotSent {})) };
+        let snapshot = Request {
+            payload: Some(Payload::SnapshotSent(SnapshotSent {})),
+        };
         assert_eq!(snapshot.encode_to_vec(), [0x1a, 0]);
-        let keep = Request { payload: Some(Payload::Keep(Keep { uid: "u".into() })) };
+        let keep = Request {
+            payload: Some(Payload::Keep(Keep { uid: "u".into() })),
+        };
         assert_eq!(keep.encode_to_vec(), [0x2a, 3, 0x0a, 1, b'u']);
         assert_eq!(Hello { version: VERSION }.encode_to_vec(), [0x08, 1]);
     }

@@ -5,8 +5,8 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags, recvmsg, sendmsg,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 
 /// What both ends read at most; a longer packet is an error.
@@ -44,7 +44,12 @@ pub fn receive(socket: impl AsFd) -> io::Result<Option<Packet>> {
     let mut bytes = vec![0; LIMIT];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
-    let got = recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    let got = recvmsg(
+        socket,
+        &mut [IoSliceMut::new(&mut bytes)],
+        &mut control,
+        RecvFlags::CMSG_CLOEXEC,
+    )?;
     let mut fds = Vec::new();
     for message in control.drain() {
         if let RecvAncillaryMessage::ScmRights(more) = message {
@@ -52,7 +57,10 @@ pub fn receive(socket: impl AsFd) -> io::Result<Option<Packet>> {
         }
     }
     if got.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "a ZDS packet did not fit"));
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            "a ZDS packet did not fit",
+        ));
     }
     bytes.truncate(got.bytes);
     Ok((got.bytes > 0).then_some(Packet { bytes, fds }))

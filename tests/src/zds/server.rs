@@ -7,9 +7,13 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use prost::Message;
 use rustix::event::{PollFd, PollFlags};
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, socket_with};
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, socket_with,
+};
 
-use super::{Add, Del, Hello, Keep, Packet, Payload, Request, Response, SnapshotSent, WorkloadInfo, receive, send};
+use super::{
+    Add, Del, Hello, Keep, Packet, Payload, Request, Response, SnapshotSent, WorkloadInfo, receive, send,
+};
 use crate::pod::Pod;
 use crate::wait::{LIMIT, readable};
 
@@ -28,7 +32,12 @@ impl ZdsServer {
     /// What bind(2) says.
     pub fn bind(path: &Path) -> Result<Self> {
         let _ = fs::remove_file(path);
-        let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        let socket = socket_with(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC,
+            None,
+        )?;
         bind(&socket, &SocketAddrUnix::new(path)?).with_context(|| format!("binding {}", path.display()))?;
         listen(&socket, 16)?;
         Ok(Self(socket))
@@ -62,7 +71,10 @@ impl Peer {
             namespace: pod.namespace().to_owned(),
             service_account: "default".to_owned(),
         };
-        let add = Add { uid: pod.uid().to_owned(), workload: Some(workload) };
+        let add = Add {
+            uid: pod.uid().to_owned(),
+            workload: Some(workload),
+        };
         self.ask(Payload::Add(add), Some(&pod.netns().open()?))
     }
 
@@ -71,7 +83,12 @@ impl Peer {
     /// # Errors
     /// As [`Peer::add`].
     pub fn keep(&self, pod: &Pod) -> Result<()> {
-        self.ask(Payload::Keep(Keep { uid: pod.uid().to_owned() }), None)
+        self.ask(
+            Payload::Keep(Keep {
+                uid: pod.uid().to_owned(),
+            }),
+            None,
+        )
     }
 
     /// Ends the snapshot.
@@ -87,14 +104,23 @@ impl Peer {
     /// # Errors
     /// As [`Peer::add`].
     pub fn del(&self, pod: &Pod) -> Result<()> {
-        self.ask(Payload::Del(Del { uid: pod.uid().to_owned() }), None)
+        self.ask(
+            Payload::Del(Del {
+                uid: pod.uid().to_owned(),
+            }),
+            None,
+        )
     }
 
     /// Sends a request and waits for its ack.
     fn ask(&self, payload: Payload, fd: Option<&OwnedFd>) -> Result<()> {
-        let request = Request { payload: Some(payload) };
+        let request = Request {
+            payload: Some(payload),
+        };
         send(&self.0, &request.encode_to_vec(), fd.map(AsFd::as_fd))?;
-        let ack = Response::decode(self.packet()?.bytes.as_slice())?.ack.context("a response without ack")?;
+        let ack = Response::decode(self.packet()?.bytes.as_slice())?
+            .ack
+            .context("a response without ack")?;
         if !ack.error.is_empty() {
             bail!("the proxy refused: {}", ack.error);
         }

@@ -1,2 +1,67 @@
-//! x
-fn main(){}
+//! `meshgate-load`: the applications of the tests. Servers, clients and load that run inside pods and print JSON.
+//!
+//! A client's failed connection is a result, not a failure of the tool: it exits with 0 and says which error it was.
+
+mod connect;
+mod hold;
+mod rates;
+mod report;
+mod reuse;
+mod server;
+mod socket;
+
+use std::io::Read;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+use tests::tuning;
+
+/// Servers, clients and load for pods.
+#[derive(Debug, Parser)]
+#[command(
+    after_help = "Example: meshgate-load server --listen [::]:8080 --reply echo\n         \
+                        meshgate-load crr 10.1.0.3:8080 --count 10000"
+)]
+struct Options {
+    /// Runs on one processor only.
+    #[arg(long, global = true)]
+    cpu: Option<usize>,
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Does nothing until stdin closes: keeps a pod's namespace and cgroup alive.
+    Pause,
+    /// Listens; prints `ready` once it does.
+    Server(server::Options),
+    /// Makes one connection and tells what both ends see.
+    Connect(connect::Options),
+    /// Connect, request, response, close, again and again.
+    Crr(rates::CrrOptions),
+    /// Requests and responses on one connection.
+    Rr(rates::RrOptions),
+    /// As many bytes as possible on one connection.
+    Stream(rates::StreamOptions),
+    /// Opens many connections and holds them until stdin closes.
+    Hold(hold::Options),
+    /// Two connections from one local port, the second at once after the first.
+    Reuse(reuse::Options),
+}
+
+fn main() -> Result<()> {
+    let options = Options::parse();
+    options.cpu.map_or(Ok(()), tuning::pin)?;
+    tuning::raise_open_files()?;
+    match options.verb {
+        Verb::Pause => Ok(std::io::stdin().read_to_end(&mut Vec::new()).map(drop)?),
+        Verb::Server(options) => server::run(options),
+        Verb::Connect(options) => connect::run(&options),
+        Verb::Crr(options) => rates::crr(&options),
+        Verb::Rr(options) => rates::rr(&options),
+        Verb::Stream(options) => rates::stream(&options),
+        Verb::Hold(options) => hold::run(&options),
+        Verb::Reuse(options) => reuse::run(&options),
+    }
+}

@@ -24,7 +24,10 @@ pub(crate) struct Program {
 
 impl Program {
     pub(crate) fn new(command: Vec<String>) -> Self {
-        Self { command, running: None }
+        Self {
+            command,
+            running: None,
+        }
     }
 
     fn start(&self, pod: &Pod) -> std::io::Result<Child> {
@@ -38,11 +41,17 @@ impl Workloads for Program {
     /// Starts the program and returns when it listens, as a pod must not be acked before.
     async fn add(&mut self, uid: &str, netns: OwnedFd) -> Result<(), String> {
         if let Some((served, _)) = &self.running {
-            return if served == uid { Ok(()) } else { Err("the program serves one pod only".to_owned()) };
+            return if served == uid {
+                Ok(())
+            } else {
+                Err("the program serves one pod only".to_owned())
+            };
         }
         let pod = Pod::new(uid, netns).map_err(|error| error.to_string())?;
         let home = Home::new().map_err(|error| error.to_string())?;
-        let child = self.start(&pod).map_err(|error| format!("starting {}: {error}", self.command[0]))?;
+        let child = self
+            .start(&pod)
+            .map_err(|error| format!("starting {}: {error}", self.command[0]))?;
         let child = &mut self.running.insert((uid.to_owned(), child)).1;
         let deadline = Instant::now() + START_LIMIT;
         let outbound = SocketAddr::from((Ipv4Addr::LOCALHOST, ports::OUTBOUND));

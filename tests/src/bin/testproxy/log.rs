@@ -26,7 +26,10 @@ impl Log {
     pub(crate) fn write(&self, event: impl FnOnce() -> Event) {
         let Some(mut file) = self.0.as_ref() else { return };
         let line = serde_json::to_string(&event()).map(|line| line + "\n");
-        if let Err(error) = line.map_err(Into::into).and_then(|line| file.write_all(line.as_bytes())) {
+        if let Err(error) = line
+            .map_err(Into::into)
+            .and_then(|line| file.write_all(line.as_bytes()))
+        {
             eprintln!("writing the log: {error}");
         }
     }

@@ -30,7 +30,9 @@ const GRACE: Duration = Duration::from_secs(5);
 
 /// A small proxy which behaves as ztunnel does towards the node agent.
 #[derive(Debug, Parser)]
-#[command(after_help = "Example: meshgate-testproxy --zds-socket /var/run/ztunnel/ztunnel.sock --log /tmp/proxy.jsonl")]
+#[command(
+    after_help = "Example: meshgate-testproxy --zds-socket /var/run/ztunnel/ztunnel.sock --log /tmp/proxy.jsonl"
+)]
 struct Options {
     /// Socket on which the agent listens.
     #[arg(long)]

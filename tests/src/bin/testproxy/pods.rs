@@ -26,7 +26,10 @@ struct Served {
 impl Pods {
     /// None yet.
     pub(crate) fn new(server: Arc<Server>) -> Self {
-        Self { server, served: HashMap::new() }
+        Self {
+            server,
+            served: HashMap::new(),
+        }
     }
 
     /// Closes all ports.
@@ -56,13 +59,19 @@ impl Workloads for Pods {
     /// The same pod in the same namespace again is fine; in another one it replaces the first.
     async fn add(&mut self, uid: &str, netns: OwnedFd) -> Result<(), String> {
         let pod = Pod::new(uid, netns).map_err(|error| format!("not a network namespace: {error}"))?;
-        if self.served.get(uid).is_some_and(|served| served.netns == pod.id()) {
+        if self
+            .served
+            .get(uid)
+            .is_some_and(|served| served.netns == pod.id())
+        {
             return Ok(());
         }
         self.del(uid).await;
         let (pod, netns) = (Arc::new(pod), self.server.home());
         let id = pod.id();
-        let ports = self.open(pod, netns).map_err(|error| format!("listening in the pod: {error}"))?;
+        let ports = self
+            .open(pod, netns)
+            .map_err(|error| format!("listening in the pod: {error}"))?;
         self.served.insert(uid.to_owned(), Served { netns: id, ports });
         Ok(())
     }

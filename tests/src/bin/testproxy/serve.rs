@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use ::tests::proxy::{Answer, Connection, Direction, Event};
 use agent_common::ports;
 use anyhow::Result;
 use serde_json::json;
-use ::tests::proxy::{Answer, Connection, Direction, Event};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
@@ -55,7 +55,10 @@ impl Server {
         loop {
             match listener.accept().await {
                 Ok((client, peer)) => {
-                    tokio::spawn(self.clone().serve(client, canonical(peer), pod.clone(), direction));
+                    tokio::spawn(
+                        self.clone()
+                            .serve(client, canonical(peer), pod.clone(), direction),
+                    );
                 }
                 // Out of descriptors, most likely: others must close first.
                 Err(error) => {
@@ -66,7 +69,13 @@ impl Server {
         }
     }
 
-    async fn serve(self: Arc<Self>, client: TcpStream, peer: SocketAddr, pod: Arc<Pod>, direction: Direction) {
+    async fn serve(
+        self: Arc<Self>,
+        client: TcpStream,
+        peer: SocketAddr,
+        pod: Arc<Pod>,
+        direction: Direction,
+    ) {
         self.open.fetch_add(1, Ordering::Relaxed);
         self.forward(client, peer, &pod, direction).await;
         if self.open.fetch_sub(1, Ordering::Relaxed) == 1 {
@@ -84,12 +93,22 @@ impl Server {
         let Ok((destination, answer)) = found else { return };
         let upstream = self.dial(pod, direction, destination, peer).await;
         self.log.write(|| {
-            let result = upstream.as_ref().map_or_else(ToString::to_string, |_| "ok".to_owned());
-            Event::Connection(Connection { direction, pod: pod.uid.clone(), peer, destination, answer, result })
+            let result = upstream
+                .as_ref()
+                .map_or_else(ToString::to_string, |_| "ok".to_owned());
+            Event::Connection(Connection {
+                direction,
+                pod: pod.uid.clone(),
+                peer,
+                destination,
+                answer,
+                result,
+            })
         });
         if let Ok(upstream) = upstream {
             self.forwarded.fetch_add(1, Ordering::Relaxed);
-            self.bytes.fetch_add(relay(client, upstream).await, Ordering::Relaxed);
+            self.bytes
+                .fetch_add(relay(client, upstream).await, Ordering::Relaxed);
         } else {
             self.refused.fetch_add(1, Ordering::Relaxed);
             reset(client);

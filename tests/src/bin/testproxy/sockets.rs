@@ -31,7 +31,11 @@ pub(crate) struct Pod {
 impl Pod {
     pub(crate) fn new(uid: &str, netns: OwnedFd) -> io::Result<Self> {
         let stat = rustix::fs::fstat(&netns)?;
-        Ok(Self { uid: uid.to_owned(), netns, id: (stat.st_dev, stat.st_ino) })
+        Ok(Self {
+            uid: uid.to_owned(),
+            netns,
+            id: (stat.st_dev, stat.st_ino),
+        })
     }
 
     /// A second descriptor of its network namespace.
@@ -90,12 +94,18 @@ impl Home {
             }
             Ok(socket)
         })?;
-        TcpSocket::from_std_stream(socket.into()).connect(destination).await
+        TcpSocket::from_std_stream(socket.into())
+            .connect(destination)
+            .await
     }
 }
 
 fn marked(address: SocketAddr) -> io::Result<OwnedFd> {
-    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let family = if address.is_ipv4() {
+        AddressFamily::INET
+    } else {
+        AddressFamily::INET6
+    };
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let socket = socket_with(family, SocketType::STREAM, flags, None)?;
     set_option(&socket, libc::SOL_SOCKET, libc::SO_MARK, MARK)?;

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::net;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -10,7 +11,8 @@ use prost::Message;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use tests::proxy::Event;
 use tests::zds::{Ack, Add, Hello, Packet, Payload, Request, Response, VERSION, WorkloadInfo, receive, send};
-use tokio::io::unix::AsyncFd;
+use tokio::io::Interest;
+use tokio::net::UnixStream;
 use tokio::time::sleep;
 
 use crate::log::Log;
@@ -49,11 +51,20 @@ pub(crate) async fn follow(settings: &Settings, workloads: &mut impl Workloads, 
         if let Ok(socket) = dial(settings).await {
             pause = FIRST_PAUSE;
             log.write(|| Event::Hello);
-            let mut session = Session { settings, workloads, log, socket, adds: &mut adds, snapshot: Some(Vec::new()) };
+            let mut session = Session {
+                settings,
+                workloads,
+                log,
+                socket,
+                adds: &mut adds,
+                snapshot: Some(Vec::new()),
+            };
             match session.run().await {
                 Ok(never) => match never {},
                 Err(error) if error.is::<ProtocolError>() => return error,
-                Err(error) => log.write(|| Event::Disconnected { error: format!("{error:#}") }),
+                Err(error) => log.write(|| Event::Disconnected {
+                    error: format!("{error:#}"),
+                }),
             }
         }
         sleep(pause).await;
@@ -73,17 +84,20 @@ impl std::fmt::Display for ProtocolError {
 
 impl std::error::Error for ProtocolError {}
 
-async fn dial(settings: &Settings) -> Result<AsyncFd<OwnedFd>> {
+async fn dial(settings: &Settings) -> Result<UnixStream> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
     connect(&socket, &SocketAddrUnix::new(&settings.socket)?)?;
-    let socket = AsyncFd::register(socket)?;
+    // Only its readiness is tokio's; packets go through sendmsg and recvmsg, so that it is no stream does not matter.
+    let socket = UnixStream::from_std(net::UnixStream::from(socket))?;
     say(&socket, &Hello { version: VERSION }.encode_to_vec()).await?;
     Ok(socket)
 }
 
-async fn say(socket: &AsyncFd<OwnedFd>, bytes: &[u8]) -> io::Result<()> {
-    socket.async_io(tokio::io::Interest::WRITABLE, |socket| send(socket, bytes, None)).await
+async fn say(socket: &UnixStream, bytes: &[u8]) -> io::Result<()> {
+    socket
+        .async_io(Interest::WRITABLE, || send(socket, bytes, None))
+        .await
 }
 
 /// One connection to the agent.
@@ -91,7 +105,7 @@ struct Session<'a, W> {
     settings: &'a Settings,
     workloads: &'a mut W,
     log: &'a Log,
-    socket: AsyncFd<OwnedFd>,
+    socket: UnixStream,
     adds: &'a mut u32,
     /// Pods that the snapshot has named so far; `None` once it is complete.
     snapshot: Option<Vec<String>>,
@@ -100,29 +114,48 @@ struct Session<'a, W> {
 impl<W: Workloads> Session<'_, W> {
     async fn run(&mut self) -> Result<std::convert::Infallible> {
         loop {
-            let packet = self.socket.async_io(tokio::io::Interest::READABLE, |socket| receive(socket)).await?;
+            let packet = self
+                .socket
+                .async_io(Interest::READABLE, || receive(&self.socket))
+                .await?;
             let packet = packet.context("the agent closed the connection")?;
             let error = self.carry_out(packet).await?;
             sleep(self.settings.ack_delay).await;
-            say(&self.socket, &Response { ack: Some(Ack { error }) }.encode_to_vec()).await?;
+            say(
+                &self.socket,
+                &Response {
+                    ack: Some(Ack { error }),
+                }
+                .encode_to_vec(),
+            )
+            .await?;
         }
     }
 
     /// Carries out one request and returns the text of its ack.
     async fn carry_out(&mut self, packet: Packet) -> Result<String> {
-        let payload = Request::decode(packet.bytes.as_slice())?.payload.context("an empty request")?;
+        let payload = Request::decode(packet.bytes.as_slice())?
+            .payload
+            .context("an empty request")?;
         let mut fds = packet.fds.into_iter();
         let (fd, more) = (fds.next(), fds.next());
         if more.is_some() || (fd.is_some() != matches!(payload, Payload::Add(_))) {
             bail!("a request with the wrong number of descriptors");
         }
         match (payload, fd) {
-            (Payload::Add(Add { uid, workload: Some(workload) }), Some(netns)) => {
-                Ok(self.add(uid, workload, netns).await)
-            }
+            (
+                Payload::Add(Add {
+                    uid,
+                    workload: Some(workload),
+                }),
+                Some(netns),
+            ) => Ok(self.add(uid, workload, netns).await),
             (Payload::Add(_), _) => bail!(ProtocolError("an Add without workload_info")),
             (Payload::Keep(keep), _) => {
-                let named = self.snapshot.as_mut().context(ProtocolError("a Keep after the snapshot"))?;
+                let named = self
+                    .snapshot
+                    .as_mut()
+                    .context(ProtocolError("a Keep after the snapshot"))?;
                 named.push(keep.uid.clone());
                 self.log.write(|| Event::Keep { uid: keep.uid });
                 Ok(String::new())
@@ -132,8 +165,16 @@ impl<W: Workloads> Session<'_, W> {
                 Ok(String::new())
             }
             (Payload::SnapshotSent(_), _) => {
-                let named = self.snapshot.take().context(ProtocolError("a second SnapshotSent"))?;
-                for uid in self.workloads.uids().into_iter().filter(|uid| !named.contains(uid)) {
+                let named = self
+                    .snapshot
+                    .take()
+                    .context(ProtocolError("a second SnapshotSent"))?;
+                for uid in self
+                    .workloads
+                    .uids()
+                    .into_iter()
+                    .filter(|uid| !named.contains(uid))
+                {
                     self.del(uid).await;
                 }
                 self.log.write(|| Event::Snapshot);
@@ -147,17 +188,32 @@ impl<W: Workloads> Session<'_, W> {
             named.push(uid.clone());
         }
         *self.adds += 1;
-        let refused = self.settings.refuse_every.is_some_and(|every| self.adds.is_multiple_of(every));
+        let refused = self
+            .settings
+            .refuse_every
+            .is_some_and(|every| self.adds.is_multiple_of(every));
         let added = if refused {
             Err("refused on purpose".to_owned())
         } else {
             self.workloads.add(&uid, netns).await
         };
-        let WorkloadInfo { name, namespace, service_account } = workload;
+        let WorkloadInfo {
+            name,
+            namespace,
+            service_account,
+        } = workload;
         let error = added.err().unwrap_or_default();
         self.log.write(|| match error.as_str() {
-            "" => Event::Add { uid, namespace, name, service_account },
-            error => Event::Refused { uid, error: error.to_owned() },
+            "" => Event::Add {
+                uid,
+                namespace,
+                name,
+                service_account,
+            },
+            error => Event::Refused {
+                uid,
+                error: error.to_owned(),
+            },
         });
         error
     }

@@ -1,0 +1,214 @@
+//! How many connections, requests and bytes a second.
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use clap::{Args, ValueEnum};
+use serde_json::json;
+
+use crate::report::Tally;
+use crate::socket::Client;
+
+/// When to stop. Without either: after one second.
+#[derive(Args, Clone, Copy, Debug)]
+struct Until {
+    /// After so many.
+    #[arg(long)]
+    count: Option<u64>,
+    /// After so many seconds.
+    #[arg(long, value_name = "SECONDS")]
+    duration: Option<f64>,
+}
+
+impl Until {
+    /// The `number`th, counted from 0, after `elapsed` time: is it still wanted?
+    fn goes_on(self, number: u64, elapsed: Duration) -> bool {
+        let seconds = self.duration.or(self.count.is_none().then_some(1.0));
+        self.count.is_none_or(|count| number < count)
+            && seconds.is_none_or(|limit| elapsed.as_secs_f64() < limit)
+    }
+}
+
+/// Options of `crr`, for servers with `--reply echo`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct CrrOptions {
+    /// Where to, in turns.
+    #[arg(required = true)]
+    destinations: Vec<SocketAddr>,
+    /// When each thread stops.
+    #[command(flatten)]
+    until: Until,
+    /// Bytes of a request and of its response.
+    #[arg(long, default_value_t = 1)]
+    size: usize,
+    /// How many threads do the same.
+    #[arg(long, default_value_t = 1)]
+    concurrency: usize,
+    /// At most so many connections a second for each thread.
+    #[arg(long, value_name = "PER_SECOND")]
+    rate: Option<f64>,
+    #[command(flatten)]
+    client: Client,
+}
+
+pub(crate) fn crr(options: &CrrOptions) -> Result<()> {
+    let began = Instant::now();
+    let mut total = Tally::default();
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..options.concurrency)
+            .map(|_| scope.spawn(|| crr_thread(options)))
+            .collect();
+        for tally in threads {
+            total.merge(tally.join().map_err(|_| anyhow::anyhow!("a thread panicked"))?);
+        }
+        anyhow::Ok(())
+    })?;
+    println!("{}", total.json(began.elapsed()));
+    Ok(())
+}
+
+fn crr_thread(options: &CrrOptions) -> Tally {
+    let mut tally = Tally::default();
+    let mut buffer = vec![b'.'; options.size];
+    let began = Instant::now();
+    for (number, destination) in (0_u64..).zip(options.destinations.iter().cycle()) {
+        if !options.until.goes_on(number, began.elapsed()) {
+            break;
+        }
+        if let Some(rate) = options.rate {
+            let due = Duration::from_secs_f64(number as f64 / rate);
+            std::thread::sleep(due.saturating_sub(began.elapsed()));
+        }
+        let started = Instant::now();
+        let exchanged = options
+            .client
+            .dial(*destination)
+            .and_then(|stream| exchange(&stream, &mut buffer));
+        match exchanged {
+            Ok(()) => tally.success(started.elapsed()),
+            Err(error) => tally.failure(&error),
+        }
+    }
+    tally
+}
+
+/// One request and its response, which is as long.
+fn exchange(mut stream: &TcpStream, buffer: &mut [u8]) -> io::Result<()> {
+    stream.write_all(buffer)?;
+    stream.read_exact(buffer)
+}
+
+/// Options of `rr`, for servers with `--reply echo`.
+#[derive(Args, Debug)]
+pub(crate) struct RrOptions {
+    /// Where to.
+    destination: SocketAddr,
+    #[command(flatten)]
+    until: Until,
+    /// Bytes of a request and of its response.
+    #[arg(long, default_value_t = 1)]
+    size: usize,
+    #[command(flatten)]
+    client: Client,
+}
+
+pub(crate) fn rr(options: &RrOptions) -> Result<()> {
+    let stream = options.client.dial(options.destination).context("connecting")?;
+    let (mut tally, mut buffer) = (Tally::default(), vec![b'.'; options.size]);
+    let began = Instant::now();
+    for number in 0.. {
+        if !options.until.goes_on(number, began.elapsed()) {
+            break;
+        }
+        let started = Instant::now();
+        match exchange(&stream, &mut buffer) {
+            Ok(()) => tally.success(started.elapsed()),
+            Err(error) => {
+                tally.failure(&error);
+                break;
+            }
+        }
+    }
+    println!("{}", tally.json(began.elapsed()));
+    Ok(())
+}
+
+/// Options of `stream`.
+#[derive(Args, Debug)]
+pub(crate) struct StreamOptions {
+    /// Where to.
+    destination: SocketAddr,
+    /// For how long.
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
+    duration: f64,
+    /// Which way the bytes go.
+    #[arg(long, value_enum, default_value_t = Way::Up)]
+    way: Way,
+    #[command(flatten)]
+    client: Client,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Way {
+    /// To a server with `--reply sink`.
+    Up,
+    /// From a server with `--reply source`.
+    Down,
+}
+
+/// Bytes of one write or read.
+const CHUNK: usize = 128 * 1024;
+
+pub(crate) fn stream(options: &StreamOptions) -> Result<()> {
+    let mut stream = options.client.dial(options.destination).context("connecting")?;
+    let limit = Duration::from_secs_f64(options.duration);
+    let (mut buffer, mut bytes, began) = (vec![0_u8; CHUNK], 0, Instant::now());
+    while began.elapsed() < limit {
+        bytes += match options.way {
+            Way::Up => stream.write(&buffer)?,
+            Way::Down => match stream.read(&mut buffer)? {
+                0 => anyhow::bail!("the server ended the stream"),
+                count => count,
+            },
+        };
+    }
+    if matches!(options.way, Way::Up) {
+        // The bytes count once the server has taken them all, which it tells by closing.
+        stream.shutdown(Shutdown::Write)?;
+        stream.read(&mut [0])?;
+    }
+    let seconds = began.elapsed().as_secs_f64();
+    let rate = bytes as f64 / seconds / f64::from(1 << 20);
+    println!(
+        "{}",
+        json!({ "bytes": bytes, "seconds": seconds, "mib_per_second": rate })
+    );
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn load_stops_at_whichever_limit_comes_first() {
+        let second = Duration::from_secs;
+        let neither = Until {
+            count: None,
+            duration: None,
+        };
+        assert!(neither.goes_on(1_000_000, Duration::ZERO) && !neither.goes_on(1, second(1)));
+        let count = Until {
+            count: Some(2),
+            duration: None,
+        };
+        assert!(count.goes_on(1, second(60)) && !count.goes_on(2, Duration::ZERO));
+        let both = Until {
+            count: Some(2),
+            duration: Some(5.0),
+        };
+        assert!(both.goes_on(1, second(4)) && !both.goes_on(1, second(5)) && !both.goes_on(2, second(1)));
+    }
+}
