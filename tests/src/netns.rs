@@ -163,5 +163,7 @@ pub fn feed(command: &mut Command, input: &str) -> Result<()> {
             String::from_utf8_lossy(&output.stderr).trim()
         );
     }
-    Ok(written.transpose()?.unwrap_or(()))
+    written
+        .unwrap_or(Ok(()))
+        .with_context(|| format!("feeding {command:?}"))
 }

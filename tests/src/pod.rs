@@ -1,11 +1,13 @@
 //! A pod: a network namespace with `eth0`, a cgroup below `kubepods`, and a pause process which lives in both.
 
-use std::fs;
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use anyhow::{Context, Result, bail};
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::netns::Netns;
@@ -277,16 +279,23 @@ pub(crate) fn json_output(command: &mut Command) -> Result<Value> {
     serde_json::from_str(&out).with_context(|| format!("{command:?} printed {out:?} {err}"))
 }
 
-/// Reads a file of JSON lines that another process still writes: an unfinished last line is left out.
+/// Reads on from byte `read` in a file of JSON lines that another process still writes, and moves `read` on. An
+/// unfinished last line is left for the next time, and a file that is not there yet has no lines.
 ///
 /// # Errors
 /// When a finished line is not a `T`.
-pub(crate) fn json_lines<T: serde::de::DeserializeOwned>(file: &Path) -> Result<Vec<T>> {
-    let text = fs::read_to_string(file).unwrap_or_default();
-    let finished = text.rfind('\n').map_or("", |end| &text[..end]);
+pub(crate) fn json_lines<T: DeserializeOwned>(path: &Path, read: &mut u64) -> Result<Vec<T>> {
+    let Ok(mut file) = File::open(path) else {
+        return Ok(Vec::new());
+    };
+    let mut text = String::new();
+    file.seek(SeekFrom::Start(*read))?;
+    file.read_to_string(&mut text)?;
+    let finished = text.rfind('\n').map_or("", |end| &text[..=end]);
+    *read += finished.len() as u64;
     let parsed = finished
         .lines()
         .map(serde_json::from_str)
         .collect::<Result<Vec<T>, _>>();
-    parsed.with_context(|| format!("reading {}", file.display()))
+    parsed.with_context(|| format!("reading {}", path.display()))
 }

@@ -150,7 +150,7 @@ impl Proxy {
     /// # Errors
     /// When the log is not ours.
     pub fn events(&self) -> Result<Vec<Event>> {
-        json_lines(&self.log)
+        json_lines(&self.log, &mut 0)
     }
 
     /// All connections so far.
@@ -158,25 +158,33 @@ impl Proxy {
     /// # Errors
     /// When the log is not ours.
     pub fn connections(&self) -> Result<Vec<Connection>> {
-        Ok(self.events()?.into_iter().filter_map(connection).collect())
+        Ok(self.events()?.iter().filter_map(connection).cloned().collect())
+    }
+
+    /// Waits until `check` finds what it wants among all events, those of the past included.
+    ///
+    /// # Errors
+    /// When it does not in time, or the proxy ends.
+    pub fn wait_for_events<T>(&mut self, what: &str, check: impl Fn(&[Event]) -> Option<T>) -> Result<T> {
+        let pidfd = self.process.pidfd().try_clone()?;
+        let (log, process) = (&self.log, &mut self.process);
+        let (mut events, mut read) = (Vec::new(), 0);
+        wait::for_file(log, Some(pidfd.as_fd()), what, || {
+            events.extend(json_lines(log, &mut read)?);
+            match (check(&events), process.ended()?) {
+                (Some(found), _) => Ok(Some(found)),
+                (None, Some(status)) => bail!("the proxy ended with {status}"),
+                (None, None) => Ok(None),
+            }
+        })
     }
 
     /// Waits for an event, among those of the past too.
     ///
     /// # Errors
-    /// When it does not come in time, or the proxy ends.
-    pub fn wait_for<T>(&mut self, what: &str, wanted: impl Fn(Event) -> Option<T>) -> Result<T> {
-        let pidfd = self.process.pidfd().try_clone()?;
-        let (log, process) = (&self.log, &mut self.process);
-        wait::for_file(log, Some(pidfd.as_fd()), what, || {
-            if let Some(found) = json_lines(log)?.into_iter().find_map(&wanted) {
-                return Ok(Some(found));
-            }
-            match process.ended()? {
-                Some(status) => bail!("the proxy ended with {status}"),
-                None => Ok(None),
-            }
-        })
+    /// As [`Proxy::wait_for_events`].
+    pub fn wait_for<T>(&mut self, what: &str, wanted: impl Fn(&Event) -> Option<T>) -> Result<T> {
+        self.wait_for_events(what, |events| events.iter().find_map(&wanted))
     }
 
     /// Waits until it serves a pod.
@@ -200,8 +208,22 @@ impl Proxy {
     ) -> Result<Connection> {
         self.wait_for(
             &format!("an {direction:?} connection to {destination}"),
-            |event| connection(event).filter(|c| c.direction == direction && c.destination == destination),
+            |event| {
+                connection(event)
+                    .filter(|c| c.direction == direction && c.destination == destination)
+                    .cloned()
+            },
         )
+    }
+
+    /// Waits until it has accepted at least so many connections.
+    ///
+    /// # Errors
+    /// As [`Proxy::wait_for`].
+    pub fn wait_for_connections(&mut self, count: usize) -> Result<()> {
+        self.wait_for_events(&format!("{count} connections"), |events| {
+            (events.iter().filter_map(connection).count() >= count).then_some(())
+        })
     }
 
     /// Stops it with SIGTERM: it closes its ports and lets connections end for five seconds.
@@ -218,7 +240,7 @@ impl Proxy {
     }
 }
 
-fn connection(event: Event) -> Option<Connection> {
+fn connection(event: &Event) -> Option<&Connection> {
     match event {
         Event::Connection(connection) => Some(connection),
         _ => None,

@@ -81,8 +81,14 @@ pub fn peer_name(socket: impl AsFd) -> io::Result<SocketAddr> {
     // SAFETY: all-zero bytes are a valid `sockaddr_in6` and a valid `sockaddr_in`: both are plain numbers.
     let (mut v6, mut v4): (libc::sockaddr_in6, libc::sockaddr_in) = unsafe { (zeroed(), zeroed()) };
     if get_option(&socket, libc::SOL_SOCKET, libc::SO_PEERNAME, &mut v6).is_ok() {
-        return Ok(SocketAddr::new(IpAddr::from(v6.sin6_addr.s6_addr), u16::from_be(v6.sin6_port)));
+        return Ok(SocketAddr::new(
+            IpAddr::from(v6.sin6_addr.s6_addr),
+            u16::from_be(v6.sin6_port),
+        ));
     }
     get_option(&socket, libc::SOL_SOCKET, libc::SO_PEERNAME, &mut v4)?;
-    Ok(SocketAddr::new(IpAddr::from(v4.sin_addr.s_addr.to_ne_bytes()), u16::from_be(v4.sin_port)))
+    Ok(SocketAddr::new(
+        IpAddr::from(v4.sin_addr.s_addr.to_ne_bytes()),
+        u16::from_be(v4.sin_port),
+    ))
 }

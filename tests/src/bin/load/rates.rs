@@ -2,6 +2,7 @@
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -11,9 +12,12 @@ use serde_json::json;
 use crate::report::Tally;
 use crate::socket::Client;
 
-/// When to stop. Without either: after one second.
+/// When to stop, whichever comes first. Without any: after one second.
 #[derive(Args, Clone, Copy, Debug)]
 struct Until {
+    /// When stdin closes.
+    #[arg(long)]
+    stdin: bool,
     /// After so many.
     #[arg(long)]
     count: Option<u64>,
@@ -25,11 +29,26 @@ struct Until {
 impl Until {
     /// The `number`th, counted from 0, after `elapsed` time: is it still wanted?
     fn goes_on(self, number: u64, elapsed: Duration) -> bool {
-        let seconds = self.duration.or(self.count.is_none().then_some(1.0));
+        let limited = self.count.is_some() || self.stdin;
+        let seconds = self.duration.or((!limited).then_some(1.0));
         self.count.is_none_or(|count| number < count)
             && seconds.is_none_or(|limit| elapsed.as_secs_f64() < limit)
+            && !(self.stdin && STDIN_CLOSED.load(Ordering::Relaxed))
+    }
+
+    /// Starts to watch stdin, if that is asked for.
+    fn watch(self) {
+        if self.stdin {
+            std::thread::spawn(|| {
+                let _ = io::stdin().read_to_end(&mut Vec::new());
+                STDIN_CLOSED.store(true, Ordering::Relaxed);
+            });
+        }
     }
 }
+
+/// Whether stdin has closed, once [`Until::watch`] was called.
+static STDIN_CLOSED: AtomicBool = AtomicBool::new(false);
 
 /// Options of `crr`, for servers with `--reply echo`.
 #[derive(Args, Clone, Debug)]
@@ -54,6 +73,7 @@ pub(crate) struct CrrOptions {
 }
 
 pub(crate) fn crr(options: &CrrOptions) -> Result<()> {
+    options.until.watch();
     let began = Instant::now();
     let mut total = Tally::default();
     std::thread::scope(|scope| {
@@ -117,6 +137,7 @@ pub(crate) struct RrOptions {
 pub(crate) fn rr(options: &RrOptions) -> Result<()> {
     let stream = options.client.dial(options.destination).context("connecting")?;
     let (mut tally, mut buffer) = (Tally::default(), vec![b'.'; options.size]);
+    options.until.watch();
     let began = Instant::now();
     for number in 0.. {
         if !options.until.goes_on(number, began.elapsed()) {
@@ -177,7 +198,7 @@ pub(crate) fn stream(options: &StreamOptions) -> Result<()> {
     if matches!(options.way, Way::Up) {
         // The bytes count once the server has taken them all, which it tells by closing.
         stream.shutdown(Shutdown::Write)?;
-        stream.read(&mut [0])?;
+        stream.read_to_end(&mut Vec::new())?;
     }
     let seconds = began.elapsed().as_secs_f64();
     let rate = bytes as f64 / seconds / f64::from(1 << 20);
@@ -194,21 +215,18 @@ mod tests {
 
     #[test]
     fn load_stops_at_whichever_limit_comes_first() {
-        let second = Duration::from_secs;
-        let neither = Until {
-            count: None,
-            duration: None,
+        let goes_on = |stdin, count, duration, number, seconds| {
+            let until = Until {
+                stdin,
+                count,
+                duration,
+            };
+            until.goes_on(number, Duration::from_secs(seconds))
         };
-        assert!(neither.goes_on(1_000_000, Duration::ZERO) && !neither.goes_on(1, second(1)));
-        let count = Until {
-            count: Some(2),
-            duration: None,
-        };
-        assert!(count.goes_on(1, second(60)) && !count.goes_on(2, Duration::ZERO));
-        let both = Until {
-            count: Some(2),
-            duration: Some(5.0),
-        };
-        assert!(both.goes_on(1, second(4)) && !both.goes_on(1, second(5)) && !both.goes_on(2, second(1)));
+        assert!(goes_on(false, None, None, 1_000_000, 0) && !goes_on(false, None, None, 1, 1));
+        assert!(goes_on(false, Some(2), None, 1, 60) && !goes_on(false, Some(2), None, 2, 0));
+        assert!(goes_on(true, None, None, 1, 60));
+        assert!(goes_on(true, Some(2), Some(5.0), 1, 4));
+        assert!(!goes_on(true, Some(2), Some(5.0), 1, 5) && !goes_on(true, Some(2), Some(5.0), 2, 1));
     }
 }

@@ -9,7 +9,7 @@ use tests::proxy::Direction;
 use tokio::task::JoinHandle;
 
 use crate::serve::Server;
-use crate::sockets::{Home, NetnsId, Pod};
+use crate::sockets::{NetnsId, Pod};
 use crate::zds::Workloads;
 
 /// All pods.
@@ -39,14 +39,14 @@ impl Pods {
         }
     }
 
-    fn open(&self, pod: Arc<Pod>, home: &Home) -> std::io::Result<Vec<JoinHandle<()>>> {
+    fn open(&self, pod: &Arc<Pod>) -> std::io::Result<Vec<JoinHandle<()>>> {
         let ports = [
             (Direction::Outbound, ports::OUTBOUND),
             (Direction::Inbound, ports::INBOUND),
             (Direction::Hbone, ports::HBONE),
         ];
         // All three first: a pod whose ports are taken is refused as a whole.
-        let listeners = ports.map(|(direction, port)| Ok((direction, home.listen(&pod, port)?)));
+        let listeners = ports.map(|(direction, port)| Ok((direction, self.server.home().listen(pod, port)?)));
         let listeners = listeners.into_iter().collect::<std::io::Result<Vec<_>>>()?;
         let accept = |(direction, listener)| {
             tokio::spawn(self.server.clone().accept(listener, pod.clone(), direction))
@@ -67,12 +67,17 @@ impl Workloads for Pods {
             return Ok(());
         }
         self.del(uid).await;
-        let (pod, netns) = (Arc::new(pod), self.server.home());
-        let id = pod.id();
+        let pod = Arc::new(pod);
         let ports = self
-            .open(pod, netns)
+            .open(&pod)
             .map_err(|error| format!("listening in the pod: {error}"))?;
-        self.served.insert(uid.to_owned(), Served { netns: id, ports });
+        self.served.insert(
+            uid.to_owned(),
+            Served {
+                netns: pod.id(),
+                ports,
+            },
+        );
         Ok(())
     }
 

@@ -38,11 +38,6 @@ impl Pod {
         })
     }
 
-    /// A second descriptor of its network namespace.
-    pub(crate) fn netns(&self) -> io::Result<OwnedFd> {
-        self.netns.try_clone()
-    }
-
     pub(crate) fn id(&self) -> NetnsId {
         self.id
     }
@@ -58,7 +53,7 @@ impl Home {
     }
 
     /// Runs `work` in the pod. The proxy has one thread, and `work` does not wait, so nothing else runs there.
-    pub(crate) fn within<T>(&self, pod: &Pod, work: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    fn within<T>(&self, pod: &Pod, work: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
         move_into_link_name_space(pod.netns.as_fd(), Some(LinkNameSpaceType::Network))?;
         let result = work();
         // A proxy that stays in a pod would make every later socket there.
