@@ -27,11 +27,23 @@ mod tests {
 
     #[test]
     fn a_cause_that_is_in_the_text_already_is_not_repeated() {
-        let inner = Layer { text: "no such file", source: None };
-        let outer = Layer { text: "reading x: no such file", source: Some(Box::new(inner)) };
+        let inner = Layer {
+            text: "no such file",
+            source: None,
+        };
+        let outer = Layer {
+            text: "reading x: no such file",
+            source: Some(Box::new(inner)),
+        };
         assert_eq!(chain(&outer), "reading x: no such file");
-        let inner = Layer { text: "denied", source: None };
-        let outer = Layer { text: "reading x", source: Some(Box::new(inner)) };
+        let inner = Layer {
+            text: "denied",
+            source: None,
+        };
+        let outer = Layer {
+            text: "reading x",
+            source: Some(Box::new(inner)),
+        };
         assert_eq!(chain(&outer), "reading x: denied");
     }
 }

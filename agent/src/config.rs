@@ -10,10 +10,22 @@ use clap::Args;
 #[derive(Args, Clone, Debug)]
 pub struct Paths {
     /// bpffs (or a folder within one) for the pins; mounted when missing
-    #[arg(long, global = true, value_name = "DIR", default_value = "/sys/fs/bpf", env = "MESHGATE_BPFFS")]
+    #[arg(
+        long,
+        global = true,
+        value_name = "DIR",
+        default_value = "/sys/fs/bpf",
+        env = "MESHGATE_BPFFS"
+    )]
     pub bpffs: PathBuf,
     /// Folder for the agent's lock and state
-    #[arg(long, global = true, value_name = "DIR", default_value = "/run/meshgate", env = "MESHGATE_RUN_DIR")]
+    #[arg(
+        long,
+        global = true,
+        value_name = "DIR",
+        default_value = "/run/meshgate",
+        env = "MESHGATE_RUN_DIR"
+    )]
     pub run_dir: PathBuf,
     /// The node's root cgroup (v2); default: where it is mounted
     #[arg(long, global = true, value_name = "DIR", env = "MESHGATE_CGROUP_ROOT")]
@@ -78,16 +90,34 @@ pub struct RunArgs {
     #[arg(long, value_name = "NAME", env = "NETWORK", default_value = "")]
     pub network: String,
     /// Namespace whose label topology.istio.io/network names the cluster's network
-    #[arg(long, value_name = "NAME", env = "SYSTEM_NAMESPACE", default_value = "istio-system")]
+    #[arg(
+        long,
+        value_name = "NAME",
+        env = "SYSTEM_NAMESPACE",
+        default_value = "istio-system"
+    )]
     pub system_namespace: String,
     /// Namespaces whose pods are never enrolled, comma-separated
-    #[arg(long, value_name = "NAMES", env = "EXCLUDE_NAMESPACES", default_value = "kube-system")]
+    #[arg(
+        long,
+        value_name = "NAMES",
+        env = "EXCLUDE_NAMESPACES",
+        default_value = "kube-system"
+    )]
     pub exclude_namespaces: String,
     /// Which pods are enrolled: a YAML list of {podSelector, namespaceSelector}; default: as Istio's chart
     #[arg(long, value_name = "YAML", env = "AMBIENT_ENABLEMENT_SELECTOR")]
     pub enablement_selector: Option<String>,
+    /// Whether DNS of enrolled pods goes to the proxy, where the pod does not say otherwise
+    #[arg(long, value_name = "BOOL", env = "AMBIENT_DNS_CAPTURE", default_value_t = false, action = clap::ArgAction::Set)]
+    pub dns_capture: bool,
     /// Socket that the proxy connects to (ZDS)
-    #[arg(long, value_name = "FILE", env = "ZTUNNEL_UDS_ADDRESS", default_value = "/var/run/ztunnel/ztunnel.sock")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "ZTUNNEL_UDS_ADDRESS",
+        default_value = "/var/run/ztunnel/ztunnel.sock"
+    )]
     pub zds_socket: PathBuf,
     /// Where the node's /proc is, as this process sees its process ids
     #[arg(long, value_name = "DIR", env = "MESHGATE_PROC")]
@@ -98,11 +128,15 @@ impl RunArgs {
     /// Where this agent is.
     #[must_use]
     pub fn place(&self) -> Place {
-        let name = self.node.clone().unwrap_or_else(|| {
-            rustix::system::uname().nodename().to_string_lossy().into_owned()
-        });
+        let name = self
+            .node
+            .clone()
+            .unwrap_or_else(|| rustix::system::uname().nodename().to_string_lossy().into_owned());
         Place {
-            node: NodeRef { cluster: ClusterId(self.cluster.clone()), name },
+            node: NodeRef {
+                cluster: ClusterId(self.cluster.clone()),
+                name,
+            },
             default_network: NetworkName(self.network.clone()),
             system_namespace: self.system_namespace.clone(),
         }
@@ -111,7 +145,12 @@ impl RunArgs {
     /// The namespaces that are never enrolled.
     #[must_use]
     pub fn excluded_namespaces(&self) -> Vec<String> {
-        self.exclude_namespaces.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect()
+        self.exclude_namespaces
+            .split(',')
+            .map(str::trim)
+            .filter(|name| !name.is_empty())
+            .map(str::to_owned)
+            .collect()
     }
 
     /// Where pods and namespaces come from.
@@ -119,7 +158,9 @@ impl RunArgs {
     pub fn source(&self) -> Source {
         match &self.source {
             Some(given) => given.clone(),
-            None if self.kubeconfig.is_some() || std::env::var_os("KUBERNETES_SERVICE_HOST").is_some() => Source::Kube,
+            None if self.kubeconfig.is_some() || std::env::var_os("KUBERNETES_SERVICE_HOST").is_some() => {
+                Source::Kube
+            }
             None => Source::File(PathBuf::from("/etc/meshgate/manifests")),
         }
     }
@@ -159,7 +200,9 @@ pub enum ConfigError {
     #[error("cgroup v2 is not mounted: mount -t cgroup2 none /sys/fs/cgroup/unified, or give --cgroup-root")]
     NoCgroup2,
     /// The selectors.
-    #[error("AMBIENT_ENABLEMENT_SELECTOR (--enablement-selector): {0}; expected a YAML list of podSelector and namespaceSelector")]
+    #[error(
+        "AMBIENT_ENABLEMENT_SELECTOR (--enablement-selector): {0}; expected a YAML list of podSelector and namespaceSelector"
+    )]
     Selector(String),
 }
 
@@ -178,7 +221,8 @@ mod tests {
 
     #[test]
     fn the_mount_of_cgroup2_is_found_beside_version_1() {
-        let mounts = "cgroup /sys/fs/cgroup/cpu cgroup rw,cpu 0 0\ncgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\n";
+        let mounts =
+            "cgroup /sys/fs/cgroup/cpu cgroup rw,cpu 0 0\ncgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\n";
         assert_eq!(cgroup2_mount(mounts), Some("/sys/fs/cgroup/unified".into()));
         assert_eq!(cgroup2_mount("proc /proc proc rw 0 0\n"), None);
     }

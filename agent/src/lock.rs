@@ -34,9 +34,17 @@ pub enum LockError {
 /// When another agent has it.
 pub fn acquire(run_dir: &Path) -> Result<Lock, LockError> {
     let path = path(run_dir);
-    let failed = |source: io::Error| LockError::Io { path: path.clone(), source };
+    let failed = |source: io::Error| LockError::Io {
+        path: path.clone(),
+        source,
+    };
     std::fs::create_dir_all(run_dir).map_err(failed)?;
-    let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path).map_err(failed)?;
+    let file = OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(&path)
+        .map_err(failed)?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(Lock { _file: file }),
         Err(rustix::io::Errno::WOULDBLOCK) => Err(LockError::Taken(run_dir.to_owned())),
@@ -47,8 +55,13 @@ pub fn acquire(run_dir: &Path) -> Result<Lock, LockError> {
 /// Whether an agent runs with this run dir.
 #[must_use]
 pub fn is_held(run_dir: &Path) -> bool {
-    let Ok(file) = File::open(path(run_dir)) else { return false };
-    matches!(flock(&file, FlockOperation::NonBlockingLockShared), Err(rustix::io::Errno::WOULDBLOCK))
+    let Ok(file) = File::open(path(run_dir)) else {
+        return false;
+    };
+    matches!(
+        flock(&file, FlockOperation::NonBlockingLockShared),
+        Err(rustix::io::Errno::WOULDBLOCK)
+    )
 }
 
 /// The lock file.

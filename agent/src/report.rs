@@ -21,6 +21,8 @@ pub struct Report {
     pub source: String,
     /// Proxies connected over ZDS.
     pub proxies: Vec<ProxyReport>,
+    /// Peers of the ZDS socket that were turned away since the agent started.
+    pub zds_errors: ZdsErrors,
     /// All pods of this node.
     pub pods: Vec<PodReport>,
     /// What is wrong at the moment.
@@ -36,6 +38,19 @@ pub struct ProxyReport {
     pub cgroup: String,
     /// It has the whole snapshot.
     pub synced: bool,
+}
+
+/// Peers of the ZDS socket that were turned away, by cause.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ZdsErrors {
+    /// They sent what the protocol does not allow.
+    pub protocol: u64,
+    /// They did not answer in time.
+    pub timeout: u64,
+    /// It cannot be told who they are.
+    pub unknown_peer: u64,
+    /// The programs could not be attached to their cgroup.
+    pub attach: u64,
 }
 
 /// A pod.

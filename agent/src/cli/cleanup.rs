@@ -68,7 +68,8 @@ pub fn execute(paths: &Paths, format: Format) -> anyhow::Result<Exit> {
 fn unwire(cookies: &[u64]) -> anyhow::Result<usize> {
     let mut undone = 0;
     for netns in by_cookie::find(cookies)? {
-        wire::remove(&netns).with_context(|| format!("undoing wire mode in network namespace {}", netns.cookie.0))?;
+        wire::remove(&netns)
+            .with_context(|| format!("undoing wire mode in network namespace {}", netns.cookie.0))?;
         undone += 1;
     }
     Ok(undone)
@@ -76,7 +77,11 @@ fn unwire(cookies: &[u64]) -> anyhow::Result<usize> {
 
 fn remove_files(paths: &Paths) -> anyhow::Result<Vec<PathBuf>> {
     let mut removed = Vec::new();
-    for path in [crate::report::path(&paths.run_dir), paths.run_dir.join("ready"), lock::path(&paths.run_dir)] {
+    for path in [
+        crate::report::path(&paths.run_dir),
+        paths.run_dir.join("ready"),
+        lock::path(&paths.run_dir),
+    ] {
         match std::fs::remove_file(&path) {
             Ok(()) => removed.push(path),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
@@ -101,12 +106,25 @@ fn wait_until_gone(before: &Remnants) -> Vec<String> {
 
 fn table(cleaned: &Cleaned) -> Vec<String> {
     let mut lines = vec![
-        format!("removed  {} pins, with {} programs and {} maps", cleaned.pins, cleaned.programs, cleaned.maps),
-        format!("removed  wire mode from {} network namespaces", cleaned.wire_namespaces),
+        format!(
+            "removed  {} pins, with {} programs and {} maps",
+            cleaned.pins, cleaned.programs, cleaned.maps
+        ),
+        format!(
+            "removed  wire mode from {} network namespaces",
+            cleaned.wire_namespaces
+        ),
     ];
-    lines.extend(cleaned.files.iter().map(|file| format!("removed  {}", file.display())));
+    lines.extend(
+        cleaned
+            .files
+            .iter()
+            .map(|file| format!("removed  {}", file.display())),
+    );
     if cleaned.left.is_empty() {
-        lines.push("left     nothing: the kernel has none of these programs, maps and links any more".to_owned());
+        lines.push(
+            "left     nothing: the kernel has none of these programs, maps and links any more".to_owned(),
+        );
     }
     lines.extend(cleaned.left.iter().map(|left| format!("LEFT     {left}")));
     lines

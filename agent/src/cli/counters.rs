@@ -59,13 +59,20 @@ fn rows(tables: &Tables) -> anyhow::Result<Vec<Row>> {
         })
         .collect();
     rows.sort_by(|a, b| a.pod.cmp(&b.pod));
-    rows.push(Row { pod: "(node)".to_owned(), uid: String::new(), counters: of(0) });
+    rows.push(Row {
+        pod: "(node)".to_owned(),
+        uid: String::new(),
+        counters: of(0),
+    });
     Ok(rows)
 }
 
 fn as_json(row: &Row) -> Value {
-    let counted: serde_json::Map<_, _> =
-        row.counters.fields().map(|(name, _, value)| (name.to_owned(), json!(value))).collect();
+    let counted: serde_json::Map<_, _> = row
+        .counters
+        .fields()
+        .map(|(name, _, value)| (name.to_owned(), json!(value)))
+        .collect();
     json!({"pod": row.pod, "uid": row.uid, "counters": counted})
 }
 
@@ -74,9 +81,17 @@ fn table(rows: &[Row]) -> Vec<String> {
     let cells: Vec<_> = rows
         .iter()
         .flat_map(|row| {
-            row.counters.fields().filter(|(_, _, value)| *value > 0).map(|(name, meaning, value)| {
-                [row.pod.clone(), name.to_owned(), value.to_string(), meaning.trim().to_owned()]
-            })
+            row.counters
+                .fields()
+                .filter(|(_, _, value)| *value > 0)
+                .map(|(name, meaning, value)| {
+                    [
+                        row.pod.clone(),
+                        name.to_owned(),
+                        value.to_string(),
+                        meaning.trim().to_owned(),
+                    ]
+                })
         })
         .collect();
     if cells.is_empty() {

@@ -87,16 +87,33 @@ fn dump(tables: &Tables, format: Format, name: Option<&str>) -> anyhow::Result<E
 
 fn get(tables: &Tables, format: Format, args: &GetArgs) -> anyhow::Result<Exit> {
     let networks = tables.network_names()?;
-    let shown = if args.network.is_empty() { "the default network" } else { &args.network };
-    let Some(id) = networks.iter().find(|(_, name)| name.0 == args.network).map(|(id, _)| *id) else {
+    let shown = if args.network.is_empty() {
+        "the default network"
+    } else {
+        &args.network
+    };
+    let Some(id) = networks
+        .iter()
+        .find(|(_, name)| name.0 == args.network)
+        .map(|(id, _)| *id)
+    else {
         bail!("no pod is captured in {shown}; see the networks with: meshgate maps dump NETWORKS");
     };
-    let key = AddressKey { network: id, ip: args.ip.into() };
+    let key = AddressKey {
+        network: id,
+        ip: args.ip.into(),
+    };
     let owner = tables.addresses.get(&key, 0).map_err(|_| {
-        anyhow::anyhow!("no captured pod has {} in {shown}; see the pods with: meshgate pods", args.ip)
+        anyhow::anyhow!(
+            "no captured pod has {} in {shown}; see the pods with: meshgate pods",
+            args.ip
+        )
     })?;
     let pods = tables.entries()?;
-    let pod = pods.iter().find(|pod| pod.netns.0 == owner.netns).context("the entry's pod is being removed")?;
+    let pod = pods
+        .iter()
+        .find(|pod| pod.netns.0 == owner.netns)
+        .context("the entry's pod is being removed")?;
     let entry = json!({
         "network": args.network, "network_id": id, "ip": args.ip, "netns_cookie": owner.netns,
         "generation": format!("{:016x}", owner.generation), "pod": pods::row(pod),
@@ -123,7 +140,10 @@ fn entries(tables: &Tables, name: &str) -> anyhow::Result<Vec<Value>> {
         .filter_map(Result::ok)
         .map(|(key, row)| (key, format!("{}/{}", text(&row.namespace), text(&row.name))))
         .collect();
-    let words = Words { networks: &networks, names: &names };
+    let words = Words {
+        networks: &networks,
+        names: &names,
+    };
     let mut entries = match name {
         "PODS" => rows(tables.pods.iter(), |(key, pod)| {
             json!({"netns_cookie": key.netns, "pod": words.pod(key.netns), "network": words.network(pod.network),
@@ -138,27 +158,39 @@ fn entries(tables: &Tables, name: &str) -> anyhow::Result<Vec<Value>> {
             json!({"netns_cookie": key.netns, "namespace": text(&row.namespace), "name": text(&row.name),
                    "uid": text(&row.uid), "enabled": row.state != 0, "inbound": row.inbound != 0})
         })?,
-        "NETWORKS" => networks.iter().map(|(id, name)| json!({"id": id, "name": name.0})).collect(),
-        "SETTINGS" => rows(tables.settings.iter(), |row| {
-            json!({"node_netns_cookie": row.node_netns, "node_network": words.network(row.node_network)})
-        })?,
-        "LISTENERS" => rows(tables.listeners.iter(), |(key, cookie)| {
-            json!({"netns_cookie": key.netns, "pod": words.pod(key.netns), "slot": key.slot, "socket_cookie": cookie})
-        })?,
+        "NETWORKS" => networks
+            .iter()
+            .map(|(id, name)| json!({"id": id, "name": name.0}))
+            .collect(),
+        "SETTINGS" => rows(
+            tables.settings.iter(),
+            |row| json!({"node_netns_cookie": row.node_netns, "node_network": words.network(row.node_network)}),
+        )?,
+        "LISTENERS" => rows(
+            tables.listeners.iter(),
+            |(key, cookie)| json!({"netns_cookie": key.netns, "pod": words.pod(key.netns), "slot": key.slot, "socket_cookie": cookie}),
+        )?,
         "HANDOVER" => rows(tables.handover.iter(), |(flow, row)| {
-            let kind = if row.kind == handover::OUTBOUND { "outbound" } else { "inbound" };
+            let kind = if row.kind == handover::OUTBOUND {
+                "outbound"
+            } else {
+                "inbound"
+            };
             json!({"flow": words.flow(&flow), "kind": kind, "socket_cookie": row.socket,
                    "endpoint": endpoint(row.endpoint.ip.into(), row.endpoint.port)})
         })?,
-        "TRUSTED" => rows(tables.trusted.iter(), |(flow, row)| {
-            json!({"flow": words.flow(&flow), "socket_cookie": row.socket})
-        })?,
+        "TRUSTED" => rows(
+            tables.trusted.iter(),
+            |(flow, row)| json!({"flow": words.flow(&flow), "socket_cookie": row.socket}),
+        )?,
         _ => tables
             .count()?
             .iter()
             .map(|(key, counters)| {
-                let counted: serde_json::Map<_, _> =
-                    counters.fields().map(|(name, _, value)| (name.to_owned(), json!(value))).collect();
+                let counted: serde_json::Map<_, _> = counters
+                    .fields()
+                    .map(|(name, _, value)| (name.to_owned(), json!(value)))
+                    .collect();
                 json!({"netns_cookie": key.netns, "pod": words.pod(key.netns), "counters": counted})
             })
             .collect(),
@@ -175,12 +207,23 @@ struct Words<'a> {
 
 impl Words<'_> {
     fn network(&self, id: u32) -> String {
-        self.networks.get(&id).map_or_else(|| format!("#{id}"), |name| name.0.clone())
+        self.networks
+            .get(&id)
+            .map_or_else(|| format!("#{id}"), |name| name.0.clone())
     }
 
     fn pod(&self, netns: u64) -> String {
-        let unknown = || if netns == 0 { "(node)".to_owned() } else { String::new() };
-        self.names.get(&NetnsKey { netns }).cloned().unwrap_or_else(unknown)
+        let unknown = || {
+            if netns == 0 {
+                "(node)".to_owned()
+            } else {
+                String::new()
+            }
+        };
+        self.names
+            .get(&NetnsKey { netns })
+            .cloned()
+            .unwrap_or_else(unknown)
     }
 
     fn flow(&self, flow: &Flow) -> Value {
@@ -194,7 +237,8 @@ fn rows<T>(
     iter: impl Iterator<Item = Result<T, aya::maps::MapError>>,
     row: impl Fn(T) -> Value,
 ) -> anyhow::Result<Vec<Value>> {
-    iter.map(|entry| entry.map(&row).context("reading the map")).collect()
+    iter.map(|entry| entry.map(&row).context("reading the map"))
+        .collect()
 }
 
 fn ip(ip: agent_common::address::Ip) -> Option<IpAddr> {
@@ -210,7 +254,9 @@ fn endpoint(ip: IpAddr, port: u32) -> String {
 
 /// An entry in one line: `name=value` of what is not zero or empty.
 fn sentence(entry: &Value) -> String {
-    let Some(fields) = entry.as_object() else { return entry.to_string() };
+    let Some(fields) = entry.as_object() else {
+        return entry.to_string();
+    };
     let word = |(name, value): (&String, &Value)| match value {
         Value::Null => None,
         Value::String(text) if text.is_empty() => None,

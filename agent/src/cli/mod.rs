@@ -76,8 +76,10 @@ pub enum Command {
     #[command(after_help = "Example: meshgate counters --pod default/web")]
     Counters(counters::CountersArgs),
     /// Check what the kernel offers and what would break the agent
-    #[command(after_help = "Example: meshgate preflight\nExits with 1 when something needed is missing, 3 when \
-                            something optional is.")]
+    #[command(
+        after_help = "Example: meshgate preflight\nExits with 1 when something needed is missing, 3 when \
+                            something optional is."
+    )]
     Preflight,
     /// Remove everything of ours from this node, and prove that nothing is left
     #[command(after_help = "Example: meshgate cleanup\nThe agent must not be running.")]

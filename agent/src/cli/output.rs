@@ -48,10 +48,16 @@ pub fn table<const N: usize>(heading: [&str; N], rows: &[[String; N]]) -> Vec<St
     };
     let widths: [usize; N] = std::array::from_fn(width);
     let line = |cells: [&str; N]| {
-        let padded: Vec<_> = cells.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}")).collect();
+        let padded: Vec<_> = cells
+            .iter()
+            .zip(widths)
+            .map(|(cell, width)| format!("{cell:width$}"))
+            .collect();
         padded.join("  ").trim_end().to_owned()
     };
-    let body = rows.iter().map(|row| line(std::array::from_fn(|column| row[column].as_str())));
+    let body = rows
+        .iter()
+        .map(|row| line(std::array::from_fn(|column| row[column].as_str())));
     std::iter::once(line(heading)).chain(body).collect()
 }
 

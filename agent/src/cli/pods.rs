@@ -68,13 +68,20 @@ pub fn rows(paths: &Paths) -> anyhow::Result<Vec<PodRow>> {
 
 /// The maps tell what is captured; the account tells the rest and the reasons.
 fn merge(captured: Vec<PodEntry>, report: Report) -> Vec<PodRow> {
-    let mut rows: BTreeMap<String, PodRow> = captured.iter().map(|entry| (entry.pod.uid.0.clone(), row(entry))).collect();
+    let mut rows: BTreeMap<String, PodRow> = captured
+        .iter()
+        .map(|entry| (entry.pod.uid.0.clone(), row(entry)))
+        .collect();
     for pod in report.pods {
         let row = rows.entry(pod.uid.clone()).or_insert_with(|| PodRow {
             namespace: pod.namespace,
             name: pod.name,
             uid: pod.uid,
-            state: if pod.state == "enabled" || pod.state == "pending" { "lost".to_owned() } else { pod.state },
+            state: if pod.state == "enabled" || pod.state == "pending" {
+                "lost".to_owned()
+            } else {
+                pod.state
+            },
             client_address: "socket",
             ..PodRow::default()
         });
@@ -110,13 +117,24 @@ fn table(rows: &[PodRow]) -> Vec<String> {
                 row.namespace.clone(),
                 row.name.clone(),
                 row.state.clone(),
-                if row.network.is_empty() { "-".to_owned() } else { row.network.clone() },
-                if row.addresses.is_empty() { "-".to_owned() } else { row.addresses.join(",") },
+                if row.network.is_empty() {
+                    "-".to_owned()
+                } else {
+                    row.network.clone()
+                },
+                if row.addresses.is_empty() {
+                    "-".to_owned()
+                } else {
+                    row.addresses.join(",")
+                },
                 row.reason.clone(),
             ]
         })
         .collect();
-    output::table(["NAMESPACE", "NAME", "STATE", "NETWORK", "ADDRESSES", "REASON"], &cells)
+    output::table(
+        ["NAMESPACE", "NAME", "STATE", "NETWORK", "ADDRESSES", "REASON"],
+        &cells,
+    )
 }
 
 #[cfg(test)]
@@ -126,8 +144,18 @@ mod tests {
 
     #[test]
     fn a_pod_that_the_agent_believes_captured_and_the_maps_do_not_is_lost() {
-        let pod = PodReport { uid: "u".into(), state: "enabled".into(), ..report_of() };
-        let rows = merge(Vec::new(), Report { pods: vec![pod], ..Report::default() });
+        let pod = PodReport {
+            uid: "u".into(),
+            state: "enabled".into(),
+            ..report_of()
+        };
+        let rows = merge(
+            Vec::new(),
+            Report {
+                pods: vec![pod],
+                ..Report::default()
+            },
+        );
         assert_eq!(rows[0].state, "lost");
     }
 

@@ -65,31 +65,59 @@ fn features() -> Vec<Check> {
                     (false, true) => "missing",
                     (false, false) => "degraded",
                 },
-                effect: if present { String::new() } else { feature.without.to_owned() },
-                fix: if present { String::new() } else { format!("Linux {major}.{minor} or newer (this is {release})") },
+                effect: if present {
+                    String::new()
+                } else {
+                    feature.without.to_owned()
+                },
+                fix: if present {
+                    String::new()
+                } else {
+                    format!("Linux {major}.{minor} or newer (this is {release})")
+                },
             }
         })
         .collect()
 }
 
 fn condition(name: &str, result: &'static str, effect: impl Into<String>, fix: impl Into<String>) -> Check {
-    Check { name: name.to_owned(), since: String::new(), result, effect: effect.into(), fix: fix.into() }
+    Check {
+        name: name.to_owned(),
+        since: String::new(),
+        result,
+        effect: effect.into(),
+        fix: fix.into(),
+    }
 }
 
 /// Capabilities by number: NET_ADMIN, SYS_ADMIN, SYS_PTRACE (for listeners older than the agent).
-const CAPABILITIES: [(u32, &str); 3] = [(12, "CAP_NET_ADMIN"), (21, "CAP_SYS_ADMIN"), (19, "CAP_SYS_PTRACE")];
+const CAPABILITIES: [(u32, &str); 3] = [
+    (12, "CAP_NET_ADMIN"),
+    (21, "CAP_SYS_ADMIN"),
+    (19, "CAP_SYS_PTRACE"),
+];
 
 fn privileges() -> Check {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
-    let mask = effective.and_then(|text| u64::from_str_radix(text.trim(), 16).ok()).unwrap_or_default();
-    let lacking: Vec<_> =
-        CAPABILITIES.iter().filter(|(bit, _)| mask & (1 << bit) == 0).map(|(_, name)| *name).collect();
+    let mask = effective
+        .and_then(|text| u64::from_str_radix(text.trim(), 16).ok())
+        .unwrap_or_default();
+    let lacking: Vec<_> = CAPABILITIES
+        .iter()
+        .filter(|(bit, _)| mask & (1 << bit) == 0)
+        .map(|(_, name)| *name)
+        .collect();
     if lacking.is_empty() {
         condition("privileges", "ok", "", "")
     } else {
         let fix = "run as root, or add them to the container's securityContext";
-        condition("privileges", "missing", format!("this process lacks {}", lacking.join(", ")), fix)
+        condition(
+            "privileges",
+            "missing",
+            format!("this process lacks {}", lacking.join(", ")),
+            fix,
+        )
     }
 }
 
@@ -100,7 +128,12 @@ fn cgroup2(paths: &Paths) -> Check {
         }
         Ok(root) => {
             let effect = format!("{} is no cgroup v2 folder", root.display());
-            condition("cgroup v2", "missing", effect, "give the mount of cgroup v2 by --cgroup-root")
+            condition(
+                "cgroup v2",
+                "missing",
+                effect,
+                "give the mount of cgroup v2 by --cgroup-root",
+            )
         }
         Err(error) => {
             let fix = "mount -t cgroup2 none /sys/fs/cgroup/unified";
@@ -115,7 +148,12 @@ fn bpffs(paths: &Paths) -> Check {
         condition("bpffs", "ok", format!("at {path}"), "")
     } else {
         let fix = format!("nothing to do, or: mount -t bpf bpf {path}");
-        condition("bpffs", "note", format!("not mounted at {path}: the agent mounts it"), fix)
+        condition(
+            "bpffs",
+            "note",
+            format!("not mounted at {path}: the agent mounts it"),
+            fix,
+        )
     }
 }
 
@@ -124,14 +162,21 @@ fn ipv6() -> Check {
         condition("IPv6", "ok", "", "")
     } else {
         let fix = "remove ipv6.disable=1 from the kernel's command line, if pods are to have IPv6";
-        condition("IPv6", "note", "the kernel has none (ipv6.disable=1): IPv4 is captured as usual", fix)
+        condition(
+            "IPv6",
+            "note",
+            "the kernel has none (ipv6.disable=1): IPv4 is captured as usual",
+            fix,
+        )
     }
 }
 
 /// Cilium's socket load-balancing rewrites destinations in connect hooks of its own.
 fn cilium() -> Check {
     let is_cilium = |name: &str| name.starts_with("cil_sock4_connec") || name.starts_with("cil_sock6_connec");
-    let found = loaded_programs().filter_map(Result::ok).any(|info| info.name_as_str().is_some_and(is_cilium));
+    let found = loaded_programs()
+        .filter_map(Result::ok)
+        .any(|info| info.name_as_str().is_some_and(is_cilium));
     if found {
         let effect = "Cilium's socket load-balancer rewrites Service addresses before the proxy sees them";
         let fix = "set socketLB.hostNamespaceOnly=true in Cilium's chart, unless it is set already";
@@ -144,7 +189,14 @@ fn cilium() -> Check {
 fn table(checks: &[Check]) -> Vec<String> {
     let cells: Vec<_> = checks
         .iter()
-        .map(|check| [check.result.to_owned(), check.name.clone(), check.since.clone(), check.effect.clone()])
+        .map(|check| {
+            [
+                check.result.to_owned(),
+                check.name.clone(),
+                check.since.clone(),
+                check.effect.clone(),
+            ]
+        })
         .collect();
     let mut lines = output::table(["RESULT", "WHAT", "SINCE", "EFFECT"], &cells);
     for check in checks.iter().filter(|check| !check.fix.is_empty()) {

@@ -66,7 +66,11 @@ pub fn execute(paths: &Paths, format: Format) -> anyhow::Result<Exit> {
         Format::Json => output::json(&status)?,
         Format::Table => output::lines(table(&status))?,
     }
-    Ok(if status.state == "ok" { Exit::Fine } else { Exit::Degraded })
+    Ok(if status.state == "ok" {
+        Exit::Fine
+    } else {
+        Exit::Degraded
+    })
 }
 
 fn gather(paths: &Paths) -> anyhow::Result<Status> {
@@ -114,16 +118,30 @@ fn degraded(agent_running: bool, paths: &Paths, node_links: &[LinkState], pods: 
     };
     let mut problems = Vec::new();
     if !agent_running {
-        let told = format!("not running with --run-dir {}; captured pods stay captured", paths.run_dir.display());
+        let told = format!(
+            "not running with --run-dir {}; captured pods stay captured",
+            paths.run_dir.display()
+        );
         problems.push(problem("agent", told, "start it: meshgate run"));
     }
     for link in node_links.iter().filter(|link| !link.attached) {
         let told = "not attached: connections may escape".to_owned();
-        problems.push(problem(&link.program, told, "restart the agent: it attaches what is missing"));
+        problems.push(problem(
+            &link.program,
+            told,
+            "restart the agent: it attaches what is missing",
+        ));
     }
     if pods.pending > 0 {
-        let told = format!("{} captured without a proxy that serves them: their connections are refused", pods.pending);
-        problems.push(problem("pods", told, "look at the proxy, and at the reasons in: meshgate pods"));
+        let told = format!(
+            "{} captured without a proxy that serves them: their connections are refused",
+            pods.pending
+        );
+        problems.push(problem(
+            "pods",
+            told,
+            "look at the proxy, and at the reasons in: meshgate pods",
+        ));
     }
     if pods.lost > 0 {
         let told = format!("{} believed captured are not in the maps", pods.lost);
@@ -133,14 +151,28 @@ fn degraded(agent_running: bool, paths: &Paths, node_links: &[LinkState], pods: 
 }
 
 fn table(status: &Status) -> Vec<String> {
-    let yes = |ok: bool, text: &str| if ok { text.to_owned() } else { format!("NOT {text}") };
+    let yes = |ok: bool, text: &str| {
+        if ok {
+            text.to_owned()
+        } else {
+            format!("NOT {text}")
+        }
+    };
     let attached = |links: &[LinkState]| {
-        format!("{} of {} attached", links.iter().filter(|link| link.attached).count(), links.len())
+        format!(
+            "{} of {} attached",
+            links.iter().filter(|link| link.attached).count(),
+            links.len()
+        )
     };
     let pods = status.pods;
     let mut lines = vec![
         format!("state         {}", status.state),
-        format!("agent         {} {}", yes(status.agent_running, "running"), status.agent_version),
+        format!(
+            "agent         {} {}",
+            yes(status.agent_running, "running"),
+            status.agent_version
+        ),
         format!("node          {} (source {})", status.node, status.source),
         format!("pins          {} (layout {})", status.pins, status.abi_version),
         format!("node links    {}", attached(&status.node_links)),

@@ -47,9 +47,24 @@ const SET_RETVAL: i32 = 187;
 
 /// All features, oldest first.
 pub const FEATURES: &[Feature] = &[
-    needed("kernel BTF (CONFIG_DEBUG_INFO_BTF)", (5, 2), Probe::File("/sys/kernel/btf/vmlinux"), "maps are not readable by name"),
-    needed("connect hooks in cgroups", (4, 17), Probe::Hook(SOCK_ADDR, CONNECT4), "no outbound capture"),
-    needed("bpf_bind in connect hooks", (4, 17), Probe::Helper(SOCK_ADDR, CONNECT4, BIND), "the proxy does not see the pod's address"),
+    needed(
+        "kernel BTF (CONFIG_DEBUG_INFO_BTF)",
+        (5, 2),
+        Probe::File("/sys/kernel/btf/vmlinux"),
+        "maps are not readable by name",
+    ),
+    needed(
+        "connect hooks in cgroups",
+        (4, 17),
+        Probe::Hook(SOCK_ADDR, CONNECT4),
+        "no outbound capture",
+    ),
+    needed(
+        "bpf_bind in connect hooks",
+        (4, 17),
+        Probe::Helper(SOCK_ADDR, CONNECT4, BIND),
+        "the proxy does not see the pod's address",
+    ),
     needed(
         "getsockopt hooks in cgroups",
         (5, 3),
@@ -62,14 +77,24 @@ pub const FEATURES: &[Feature] = &[
         Probe::Hook(SOCK_ADDR, AttachType::BPF_CGROUP_INET4_GETPEERNAME),
         "applications see the proxy in place of their peers",
     ),
-    needed("socket storage in connect hooks", (5, 8), Probe::Helper(SOCK_ADDR, CONNECT4, SK_STORAGE_GET), "no outbound capture"),
+    needed(
+        "socket storage in connect hooks",
+        (5, 8),
+        Probe::Helper(SOCK_ADDR, CONNECT4, SK_STORAGE_GET),
+        "no outbound capture",
+    ),
     needed(
         "sk_lookup in network namespaces",
         (5, 9),
         Probe::Hook(ProgramType::BPF_PROG_TYPE_SK_LOOKUP, AttachType::BPF_SK_LOOKUP),
         "no inbound capture",
     ),
-    needed("SO_NETNS_COOKIE", (5, 14), Probe::Version, "pods cannot be told apart"),
+    needed(
+        "SO_NETNS_COOKIE",
+        (5, 14),
+        Probe::Version,
+        "pods cannot be told apart",
+    ),
     needed(
         "netns cookie in sock_ops",
         (5, 15),
@@ -92,7 +117,13 @@ pub const FEATURES: &[Feature] = &[
 ];
 
 const fn needed(name: &'static str, since: (u32, u32), probe: Probe, without: &'static str) -> Feature {
-    Feature { name, since, probe, without, needed: true }
+    Feature {
+        name,
+        since,
+        probe,
+        without,
+        needed: true,
+    }
 }
 
 impl Feature {
@@ -102,7 +133,8 @@ impl Feature {
         match self.probe {
             Probe::Hook(kind, hook) => refusal((kind, hook), &[set_result(1), exit()]).is_none(),
             Probe::Helper(kind, hook, helper) => {
-                refusal((kind, hook), &[call(helper), set_result(1), exit()]).is_none_or(|log| knows_helper(&log))
+                refusal((kind, hook), &[call(helper), set_result(1), exit()])
+                    .is_none_or(|log| knows_helper(&log))
             }
             Probe::File(path) => std::path::Path::new(path).exists(),
             Probe::Version => kernel >= self.since,
@@ -112,7 +144,13 @@ impl Feature {
 
 /// The probes call helpers without arguments: a kernel that has the helper complains of those, not of the helper.
 fn knows_helper(log: &str) -> bool {
-    let unknown = ["unknown func", "invalid func", "cannot use helper", "cannot call", "Invalid argument (os error 22)\n\n"];
+    let unknown = [
+        "unknown func",
+        "invalid func",
+        "cannot use helper",
+        "cannot call",
+        "Invalid argument (os error 22)\n\n",
+    ];
     !unknown.iter().any(|text| log.contains(text)) && !log.contains("Operation not permitted")
 }
 
@@ -124,7 +162,13 @@ pub fn kernel_version(release: &str) -> Option<(u32, u32)> {
 }
 
 fn instruction(code: u8, imm: i32) -> bpf_insn {
-    bpf_insn { code, _bitfield_align_1: [], _bitfield_1: aya_obj::generated::__BindgenBitfieldUnit::new([0]), off: 0, imm }
+    bpf_insn {
+        code,
+        _bitfield_align_1: [],
+        _bitfield_1: aya_obj::generated::__BindgenBitfieldUnit::new([0]),
+        off: 0,
+        imm,
+    }
 }
 
 /// `r0 = value`.
@@ -155,8 +199,14 @@ mod tests {
 
     #[test]
     fn a_complaint_of_arguments_means_that_the_helper_is_there() {
-        assert!(knows_helper("Permission denied (os error 13)\n0: (85) call bpf_bind#64\nR1 type=scalar expected=ctx"));
-        assert!(!knows_helper("Invalid argument (os error 22)\nunknown func bpf_set_retval#187"));
-        assert!(!knows_helper("Invalid argument (os error 22)\nprogram of this type cannot use helper bpf_bind#64"));
+        assert!(knows_helper(
+            "Permission denied (os error 13)\n0: (85) call bpf_bind#64\nR1 type=scalar expected=ctx"
+        ));
+        assert!(!knows_helper(
+            "Invalid argument (os error 22)\nunknown func bpf_set_retval#187"
+        ));
+        assert!(!knows_helper(
+            "Invalid argument (os error 22)\nprogram of this type cannot use helper bpf_bind#64"
+        ));
     }
 }

@@ -74,7 +74,10 @@ impl KernelDatapath {
     pub fn open(config: Config) -> Result<(Self, Start), PortError> {
         let failed = |error: &dyn Display| error_of("start", "datapath", error, true);
         let pins = Pins::new(&config.bpffs);
-        let mut start = Start { mounted_bpffs: pins.prepare().map_err(|error| failed(&error))?, ..Start::default() };
+        let mut start = Start {
+            mounted_bpffs: pins.prepare().map_err(|error| failed(&error))?,
+            ..Start::default()
+        };
         let object = Object::load(&pins).map_err(|error| failed(&error))?;
         let tables = Tables::open(&pins).map_err(|error| failed(&error))?;
         let networks = tables.network_names().map_err(|error| failed(&error))?;
@@ -98,12 +101,22 @@ impl KernelDatapath {
         let default = self.intern(&NetworkName::default())?;
         debug_assert_eq!(default, 0, "the unnamed network is interned first");
         let node_network = self.intern(&self.config.node_network.clone())?;
-        let settings = Settings { node_netns: self.config.node_netns.0, node_network, reserved: 0 };
-        self.tables.settings.set(0, settings, ANY).map_err(|error| map_error("SETTINGS", &error))?;
+        let settings = Settings {
+            node_netns: self.config.node_netns.0,
+            node_network,
+            reserved: 0,
+        };
+        self.tables
+            .settings
+            .set(0, settings, ANY)
+            .map_err(|error| map_error("SETTINGS", &error))?;
         let node = NetnsKey { netns: 0 };
         if self.tables.counters.get(&node, 0).is_err() {
             let zero = no_counters().map_err(|error| error_of("count", "node", &error, true))?;
-            self.tables.counters.insert(node, zero, ANY).map_err(|error| map_error("COUNTERS", &error))?;
+            self.tables
+                .counters
+                .insert(node, zero, ANY)
+                .map_err(|error| map_error("COUNTERS", &error))?;
         }
         Ok(())
     }
@@ -144,7 +157,10 @@ impl KernelDatapath {
             let folder = self.pins.proxies().join(&name);
             for program in PROXY {
                 let pin = folder.join(program.name);
-                let fd = self.object.program(*program).map_err(|error| error_of("adopt", program.name, &error, true))?;
+                let fd = self
+                    .object
+                    .program(*program)
+                    .map_err(|error| error_of("adopt", program.name, &error, true))?;
                 if links::update(&pin, fd).unwrap_or(false) {
                     start.adopted += 1;
                 }
@@ -159,13 +175,17 @@ impl KernelDatapath {
         for name in names(&self.pins.proxies()).map_err(|error| pins_error(&error))? {
             let folder = self.pins.proxies().join(&name);
             let pinned = names(&folder).map_err(|error| pins_error(&error))?;
-            if pinned.iter().any(|program| !links::is_dead(&folder.join(program))) {
+            if pinned
+                .iter()
+                .any(|program| !links::is_dead(&folder.join(program)))
+            {
                 continue;
             }
             for program in &pinned {
                 unpin(&folder.join(program)).map_err(|error| pins_error(&error))?;
             }
-            std::fs::remove_dir(&folder).map_err(|error| error_of("remove", folder.display(), &error, true))?;
+            std::fs::remove_dir(&folder)
+                .map_err(|error| error_of("remove", folder.display(), &error, true))?;
             removed += pinned.len();
         }
         Ok(removed)
@@ -190,9 +210,15 @@ impl KernelDatapath {
                 start.removed += 1;
             }
         }
-        let entries = self.tables.entries().map_err(|error| error_of("read", "maps", &error, true))?;
+        let entries = self
+            .tables
+            .entries()
+            .map_err(|error| error_of("read", "maps", &error, true))?;
         start.pods = entries.len();
-        self.entries = entries.into_iter().map(|entry| (entry.pod.uid.clone(), entry)).collect();
+        self.entries = entries
+            .into_iter()
+            .map(|entry| (entry.pod.uid.clone(), entry))
+            .collect();
         Ok(())
     }
 
@@ -203,7 +229,10 @@ impl KernelDatapath {
         }
         let taken: std::collections::BTreeSet<u32> = self.networks.values().copied().collect();
         let id = (0..).find(|id| !taken.contains(id)).unwrap_or(u32::MAX);
-        self.tables.networks.insert(id, rows::network(network), ANY).map_err(|error| map_error("NETWORKS", &error))?;
+        self.tables
+            .networks
+            .insert(id, rows::network(network), ANY)
+            .map_err(|error| map_error("NETWORKS", &error))?;
         self.networks.insert(network.clone(), id);
         Ok(id)
     }
@@ -218,7 +247,8 @@ impl KernelDatapath {
             .map(|(name, id)| (name.clone(), *id))
             .collect();
         for (name, id) in unused {
-            ignore_missing(self.tables.networks.remove(&id)).map_err(|error| map_error("NETWORKS", &error))?;
+            ignore_missing(self.tables.networks.remove(&id))
+                .map_err(|error| map_error("NETWORKS", &error))?;
             self.networks.remove(&name);
         }
         Ok(())
@@ -229,15 +259,27 @@ impl KernelDatapath {
         let key = NetnsKey { netns: entry.netns.0 };
         if self.tables.counters.get(&key, 0).is_err() {
             let zero = no_counters().map_err(|error| error_of("count", &entry.pod, &error, true))?;
-            self.tables.counters.insert(key, zero, ANY).map_err(|error| map_error("COUNTERS", &error))?;
+            self.tables
+                .counters
+                .insert(key, zero, ANY)
+                .map_err(|error| map_error("COUNTERS", &error))?;
         }
-        self.tables.names.insert(key, rows::name(entry), ANY).map_err(|error| map_error("NAMES", &error))?;
+        self.tables
+            .names
+            .insert(key, rows::name(entry), ANY)
+            .map_err(|error| map_error("NAMES", &error))?;
         let addresses = rows::addresses(entry, network);
         for (address, owner) in &addresses {
-            self.tables.addresses.insert(address, owner, ANY).map_err(|error| map_error("ADDRESSES", &error))?;
+            self.tables
+                .addresses
+                .insert(address, owner, ANY)
+                .map_err(|error| map_error("ADDRESSES", &error))?;
         }
         // Last: with this row the hooks act.
-        self.tables.pods.insert(key, rows::pod(entry, network), ANY).map_err(|error| map_error("PODS", &error))?;
+        self.tables
+            .pods
+            .insert(key, rows::pod(entry, network), ANY)
+            .map_err(|error| map_error("PODS", &error))?;
         match self.entries.get(&entry.pod.uid).cloned() {
             Some(old) if old.netns != entry.netns => self.erase(&old),
             Some(old) => self.remove_addresses(&old, &addresses),
@@ -246,12 +288,23 @@ impl KernelDatapath {
     }
 
     /// Removes addresses that a pod had and has no more; those that a newer pod has taken stay.
-    fn remove_addresses(&mut self, old: &PodEntry, keep: &[(AddressKey, AddressOwner)]) -> Result<(), PortError> {
-        let Some(network) = self.networks.get(&old.network) else { return Ok(()) };
+    fn remove_addresses(
+        &mut self,
+        old: &PodEntry,
+        keep: &[(AddressKey, AddressOwner)],
+    ) -> Result<(), PortError> {
+        let Some(network) = self.networks.get(&old.network) else {
+            return Ok(());
+        };
         for (key, _) in rows::addresses(old, *network) {
-            let own = self.tables.addresses.get(&key, 0).is_ok_and(|owner| owner.netns == old.netns.0);
+            let own = self
+                .tables
+                .addresses
+                .get(&key, 0)
+                .is_ok_and(|owner| owner.netns == old.netns.0);
             if own && !keep.iter().any(|(kept, _)| *kept == key) {
-                ignore_missing(self.tables.addresses.remove(&key)).map_err(|error| map_error("ADDRESSES", &error))?;
+                ignore_missing(self.tables.addresses.remove(&key))
+                    .map_err(|error| map_error("ADDRESSES", &error))?;
             }
         }
         Ok(())
@@ -259,7 +312,9 @@ impl KernelDatapath {
 
     /// Takes back what `wire` mode changed in a namespace.
     fn unwire(&mut self, netns: NetnsCookie) -> Result<(), PortError> {
-        let Some(open) = self.wired.get(&netns) else { return Ok(()) };
+        let Some(open) = self.wired.get(&netns) else {
+            return Ok(());
+        };
         let object = || format!("network namespace {}", netns.0);
         wire::remove(open).map_err(|error| error_of("undo wire mode", object(), &error, true))?;
         self.wired.remove(&netns);
@@ -279,14 +334,19 @@ impl KernelDatapath {
 
 impl Datapath for KernelDatapath {
     fn attach(&mut self, netns: &Netns, entry: &PodEntry) -> Result<(), PortError> {
-        let failed = |error: &dyn Display| error_of("attach to the network namespace", &entry.pod, error, true);
+        let failed =
+            |error: &dyn Display| error_of("attach to the network namespace", &entry.pod, error, true);
         let pin = self.pins.pod_link(netns.cookie);
         let inode = rustix::fs::fstat(netns).map_err(|error| failed(&error))?.st_ino;
         if !entry.inbound {
             unpin(&pin).map_err(|error| failed(&error))?;
         } else if !links::is_attached(&pin, inode) {
-            let program = self.object.inbound_for(netns.cookie).map_err(|error| failed(&error))?;
-            links::ensure(&pin, program, netns, AttachType::BPF_SK_LOOKUP, inode).map_err(|error| failed(&error))?;
+            let program = self
+                .object
+                .inbound_for(netns.cookie)
+                .map_err(|error| failed(&error))?;
+            links::ensure(&pin, program, netns, AttachType::BPF_SK_LOOKUP, inode)
+                .map_err(|error| failed(&error))?;
         }
         if entry.wire {
             self.wired.insert(netns.cookie, netns.clone());
@@ -309,7 +369,9 @@ impl Datapath for KernelDatapath {
     }
 
     fn release(&mut self, uid: &PodUid) -> Result<(), PortError> {
-        let Some(entry) = self.entries.get(uid).cloned() else { return Ok(()) };
+        let Some(entry) = self.entries.get(uid).cloned() else {
+            return Ok(());
+        };
         self.erase(&entry)?;
         self.entries.remove(uid);
         self.forget_networks()
@@ -321,7 +383,9 @@ impl Datapath for KernelDatapath {
     }
 
     fn captured(&self) -> Result<Vec<PodEntry>, PortError> {
-        self.tables.entries().map_err(|error| error_of("read", "maps", &error, true))
+        self.tables
+            .entries()
+            .map_err(|error| error_of("read", "maps", &error, true))
     }
 
     fn attach_proxy(&mut self, peer: &ProxyPeer) -> Result<usize, PortError> {
@@ -348,8 +412,9 @@ impl Datapath for KernelDatapath {
     fn retire_proxies(&mut self, alive: &[ProxyPeer]) -> Result<(), PortError> {
         self.remove_dead_proxies()?;
         for peer in alive {
-            listeners::adopt(&mut self.tables.listeners, peer.pid, &self.config.proc_root)
-                .map_err(|error| error_of("adopt the listeners", format!("proxy {}", peer.pid), &error, true))?;
+            listeners::adopt(&mut self.tables.listeners, peer.pid, &self.config.proc_root).map_err(
+                |error| error_of("adopt the listeners", format!("proxy {}", peer.pid), &error, true),
+            )?;
         }
         Ok(())
     }
@@ -371,7 +436,11 @@ fn ignore_missing(result: Result<(), MapError>) -> Result<(), MapError> {
 fn map_error(name: &'static str, error: &MapError) -> PortError {
     let text = crate::chain::chain(error);
     let full = text.contains("os error 7)") || text.contains("os error 28)");
-    let cause = if full { format!("the map is full ({text}); remove pods from the mesh or from this node") } else { text };
+    let cause = if full {
+        format!("the map is full ({text}); remove pods from the mesh or from this node")
+    } else {
+        text
+    };
     error_of("write map", name, &cause, true)
 }
 
@@ -379,6 +448,16 @@ fn pins_error(error: &super::pins::PinsError) -> PortError {
     error_of("change", "pins", error, true)
 }
 
-fn error_of(operation: &'static str, object: impl Display, cause: &dyn Display, retryable: bool) -> PortError {
-    PortError { operation, object: object.to_string(), cause: cause.to_string(), retryable }
+fn error_of(
+    operation: &'static str,
+    object: impl Display,
+    cause: &dyn Display,
+    retryable: bool,
+) -> PortError {
+    PortError {
+        operation,
+        object: object.to_string(),
+        cause: cause.to_string(),
+        retryable,
+    }
 }

@@ -62,13 +62,17 @@ pub fn update(pin: &Path, program: impl AsFd) -> io::Result<bool> {
 /// Whether the link pinned there is attached to the target with this inode.
 #[must_use]
 pub fn is_attached(pin: &Path, identity: u64) -> bool {
-    bpf::get_pinned(pin).and_then(bpf::link_info).is_ok_and(|info| info.target == identity)
+    bpf::get_pinned(pin)
+        .and_then(bpf::link_info)
+        .is_ok_and(|info| info.target == identity)
 }
 
 /// Whether what the link pinned there was attached to is gone.
 #[must_use]
 pub fn is_dead(pin: &Path) -> bool {
-    bpf::get_pinned(pin).and_then(bpf::link_info).is_ok_and(|info| info.target == 0)
+    bpf::get_pinned(pin)
+        .and_then(bpf::link_info)
+        .is_ok_and(|info| info.target == 0)
 }
 
 /// Opens a cgroup and tells its id: the inode of its folder.

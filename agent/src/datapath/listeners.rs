@@ -45,7 +45,11 @@ pub fn adopt(map: &mut Listeners, pid: u32, proc_root: &Path) -> io::Result<usiz
 fn register(map: &mut Listeners, listener: &OwnedFd) -> io::Result<bool> {
     let cookie = sockopt::socket_cookie(listener)?;
     let netns = socket::netns_cookie(listener)?;
-    let slots = (0..LISTENER_SLOTS).map(|slot| ListenerKey { netns, slot, reserved: 0 });
+    let slots = (0..LISTENER_SLOTS).map(|slot| ListenerKey {
+        netns,
+        slot,
+        reserved: 0,
+    });
     let (mut taken, mut free) = (Vec::new(), None);
     for key in slots {
         match map.get(&key, 0) {
@@ -65,16 +69,27 @@ fn register(map: &mut Listeners, listener: &OwnedFd) -> io::Result<bool> {
 
 /// Our copies of a process' TCP listeners.
 fn listeners(pid: u32, proc_root: &Path) -> io::Result<Vec<OwnedFd>> {
-    let process = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::InvalidInput)?;
+    let process = i32::try_from(pid)
+        .ok()
+        .and_then(Pid::from_raw)
+        .ok_or(io::ErrorKind::InvalidInput)?;
     let pidfd = pidfd_open(process, PidfdFlags::empty())?;
     let mut found = Vec::new();
     for entry in fs::read_dir(proc_root.join(pid.to_string()).join("fd"))? {
         let entry = entry?;
-        let is_socket = fs::read_link(entry.path()).is_ok_and(|to| to.to_string_lossy().starts_with("socket:"));
-        let Some(number) = entry.file_name().to_str().and_then(|name| name.parse().ok()).filter(|_| is_socket) else {
+        let is_socket =
+            fs::read_link(entry.path()).is_ok_and(|to| to.to_string_lossy().starts_with("socket:"));
+        let Some(number) = entry
+            .file_name()
+            .to_str()
+            .and_then(|name| name.parse().ok())
+            .filter(|_| is_socket)
+        else {
             continue;
         };
-        let Ok(copy) = pidfd_getfd(&pidfd, number, PidfdGetfdFlags::empty()) else { continue };
+        let Ok(copy) = pidfd_getfd(&pidfd, number, PidfdGetfdFlags::empty()) else {
+            continue;
+        };
         if is_tcp_listener(&copy) {
             found.push(copy);
         }

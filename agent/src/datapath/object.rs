@@ -69,7 +69,9 @@ impl Object {
         for (name, path) in &paths {
             loader.map_pin_path(name, path.as_path());
         }
-        let mut ebpf = loader.load(OBJECT).map_err(|error| ObjectError::Refused(chain(&error)))?;
+        let mut ebpf = loader
+            .load(OBJECT)
+            .map_err(|error| ObjectError::Refused(chain(&error)))?;
         for (name, program) in ebpf.programs_mut() {
             let loaded = match program {
                 Program::CgroupSockAddr(program) => CgroupSockAddr::load(program),
@@ -96,7 +98,9 @@ impl Object {
             _ => return Err(missing()),
         };
         let fd = fd.map_err(|error| ObjectError::Broken(error.to_string()))?;
-        fd.as_fd().try_clone_to_owned().map_err(|error| ObjectError::Refused(error.to_string()))
+        fd.as_fd()
+            .try_clone_to_owned()
+            .map_err(|error| ObjectError::Refused(error.to_string()))
     }
 
     /// Loads the copy of `inbound` for the pod in this network namespace.
@@ -121,7 +125,9 @@ fn relocated_inbound(ebpf: &Ebpf) -> Result<Vec<bpf_insn>, ObjectError> {
         let Some(loaded) = ebpf.map(name) else { continue };
         fds.push((name.as_str(), map_data(loaded)?.fd().as_fd().as_raw_fd(), map));
     }
-    object.relocate_maps(fds.into_iter(), &sections).map_err(|error| broken(&error))?;
+    object
+        .relocate_maps(fds.into_iter(), &sections)
+        .map_err(|error| broken(&error))?;
     object.relocate_calls(&sections).map_err(|error| broken(&error))?;
     let program = object
         .programs
@@ -129,7 +135,9 @@ fn relocated_inbound(ebpf: &Ebpf) -> Result<Vec<bpf_insn>, ObjectError> {
         .ok_or_else(|| ObjectError::Broken(format!("no program {INBOUND}")))?;
     let mut instructions = object.functions[&program.function_key()].instructions.clone();
     if replace_constant(&mut instructions, NETNS_PLACEHOLDER, NETNS_PLACEHOLDER) == 0 {
-        return Err(ObjectError::Broken(format!("{INBOUND} has no place for the network namespace")));
+        return Err(ObjectError::Broken(format!(
+            "{INBOUND} has no place for the network namespace"
+        )));
     }
     Ok(instructions)
 }
@@ -143,7 +151,9 @@ fn map_data(map: &aya::maps::Map) -> Result<&aya::maps::MapData, ObjectError> {
         | Map::Array(data)
         | Map::SockHash(data)
         | Map::SkStorage(data) => Ok(data),
-        other => Err(ObjectError::Broken(format!("a map of an unexpected type: {other:?}"))),
+        other => Err(ObjectError::Broken(format!(
+            "a map of an unexpected type: {other:?}"
+        ))),
     }
 }
 
@@ -158,7 +168,8 @@ fn replace_constant(instructions: &mut [bpf_insn], from: u64, to: u64) -> usize 
             at += 1;
             continue;
         }
-        if instructions[at].src_reg() == 0 && (instructions[at].imm, instructions[at + 1].imm) == (low, high) {
+        if instructions[at].src_reg() == 0 && (instructions[at].imm, instructions[at + 1].imm) == (low, high)
+        {
             (instructions[at].imm, instructions[at + 1].imm) = (new_low, new_high);
             replaced += 1;
         }
@@ -175,12 +186,18 @@ fn check_layouts(paths: &[(&str, std::path::PathBuf)]) -> Result<(), ObjectError
             .maps
             .get(*name)
             .ok_or_else(|| ObjectError::Broken(format!("no map {name}")))?;
-        let Ok(found) = MapInfo::from_pin(path) else { continue };
+        let Ok(found) = MapInfo::from_pin(path) else {
+            continue;
+        };
         let sizes = |key: u32, value: u32| format!("key of {key}, value of {value} bytes");
         let found = sizes(found.key_size(), found.value_size());
         let expected = sizes(expected.key_size(), expected.value_size());
         if found != expected {
-            return Err(ObjectError::OtherLayout { name: (*name).to_owned(), found, expected });
+            return Err(ObjectError::OtherLayout {
+                name: (*name).to_owned(),
+                found,
+                expected,
+            });
         }
     }
     Ok(())
@@ -191,7 +208,11 @@ mod tests {
     use super::*;
 
     fn instruction(code: u8, imm: i32) -> bpf_insn {
-        bpf_insn { code, imm, ..aya_obj::copy_instructions(&[0; 8]).unwrap()[0] }
+        bpf_insn {
+            code,
+            imm,
+            ..aya_obj::copy_instructions(&[0; 8]).unwrap()[0]
+        }
     }
 
     #[test]

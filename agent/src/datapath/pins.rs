@@ -45,7 +45,9 @@ impl Pins {
     /// Pins within this bpffs, or within a folder of one.
     #[must_use]
     pub fn new(bpffs: &Path) -> Self {
-        Self { bpffs: bpffs.to_owned() }
+        Self {
+            bpffs: bpffs.to_owned(),
+        }
     }
 
     /// Folder of all versions.
@@ -102,7 +104,12 @@ impl Pins {
     /// When the bpffs cannot be mounted or a folder cannot be made.
     pub fn prepare(&self) -> Result<bool, PinsError> {
         let mounted = self.mount()?;
-        for folder in [self.root().join("maps"), self.node_links(), self.proxies(), self.pod_links()] {
+        for folder in [
+            self.root().join("maps"),
+            self.node_links(),
+            self.proxies(),
+            self.pod_links(),
+        ] {
             std::fs::create_dir_all(&folder).map_err(io_error("make", &folder))?;
         }
         Ok(mounted)
@@ -112,13 +119,22 @@ impl Pins {
         if is_bpffs(&self.bpffs) {
             return Ok(false);
         }
-        let failed = |source: io::Error| PinsError::Mount { path: self.bpffs.clone(), source };
+        let failed = |source: io::Error| PinsError::Mount {
+            path: self.bpffs.clone(),
+            source,
+        };
         std::fs::create_dir_all(&self.bpffs).map_err(failed)?;
         if is_bpffs(&self.bpffs) {
             return Ok(false);
         }
-        rustix::mount::mount("bpf", &self.bpffs, "bpf", rustix::mount::MountFlags::empty(), None)
-            .map_err(|error| failed(error.into()))?;
+        rustix::mount::mount(
+            "bpf",
+            &self.bpffs,
+            "bpf",
+            rustix::mount::MountFlags::empty(),
+            None,
+        )
+        .map_err(|error| failed(error.into()))?;
         Ok(true)
     }
 }
@@ -161,5 +177,9 @@ pub fn unpin(path: &Path) -> Result<(), PinsError> {
 /// An error of an operation on a path.
 pub fn io_error(operation: &'static str, path: &Path) -> impl Fn(io::Error) -> PinsError {
     let path = path.to_owned();
-    move |source| PinsError::Io { operation, path: path.clone(), source }
+    move |source| PinsError::Io {
+        operation,
+        path: path.clone(),
+        source,
+    }
 }

@@ -43,5 +43,14 @@ pub const INBOUND: &str = "inbound";
 
 /// All maps, in the order in which the CLI shows them.
 pub const MAPS: &[&str] = &[
-    "PODS", "ADDRESSES", "NAMES", "NETWORKS", "SETTINGS", "LISTENERS", "HANDOVER", "TRUSTED", "SOCKETS", "COUNTERS",
+    "PODS",
+    "ADDRESSES",
+    "NAMES",
+    "NETWORKS",
+    "SETTINGS",
+    "LISTENERS",
+    "HANDOVER",
+    "TRUSTED",
+    "SOCKETS",
+    "COUNTERS",
 ];

@@ -37,7 +37,11 @@ impl Remnants {
             }
         }
         if let Ok(tables) = Tables::open(pins) {
-            let wired = tables.pods.iter().filter_map(Result::ok).filter(|(_, pod)| pod.flags & flags::WIRE != 0);
+            let wired = tables
+                .pods
+                .iter()
+                .filter_map(Result::ok)
+                .filter(|(_, pod)| pod.flags & flags::WIRE != 0);
             found.wire = wired.map(|(key, _)| key.netns).collect();
         }
         Ok(found)
@@ -46,8 +50,12 @@ impl Remnants {
     /// Those that the kernel still has, in words.
     #[must_use]
     pub fn still_there(&self) -> Vec<String> {
-        let programs = loaded_programs().filter_map(Result::ok).filter(|info| self.programs.contains(&info.id()));
-        let maps = loaded_maps().filter_map(Result::ok).filter(|info| self.maps.contains(&info.id()));
+        let programs = loaded_programs()
+            .filter_map(Result::ok)
+            .filter(|info| self.programs.contains(&info.id()));
+        let maps = loaded_maps()
+            .filter_map(Result::ok)
+            .filter(|info| self.maps.contains(&info.id()));
         let name = |name: Option<&str>| name.unwrap_or("?").to_owned();
         programs
             .map(|info| format!("program {} ({})", info.id(), name(info.name_as_str())))

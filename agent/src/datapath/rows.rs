@@ -47,7 +47,11 @@ pub fn name(entry: &PodEntry) -> PodName {
         uid: padded(&entry.pod.uid.0),
         namespace: padded(&entry.pod.namespace),
         name: padded(&entry.pod.name),
-        state: if entry.enabled { state::ENABLED } else { state::PENDING },
+        state: if entry.enabled {
+            state::ENABLED
+        } else {
+            state::PENDING
+        },
         inbound: u32::from(entry.inbound),
     }
 }
@@ -55,14 +59,31 @@ pub fn name(entry: &PodEntry) -> PodName {
 /// The row of `NETWORKS`.
 #[must_use]
 pub fn network(name: &NetworkName) -> NetworkRow {
-    NetworkRow { name: padded(&name.0) }
+    NetworkRow {
+        name: padded(&name.0),
+    }
 }
 
 /// The rows of `ADDRESSES`.
 #[must_use]
 pub fn addresses(entry: &PodEntry, network: u32) -> Vec<(AddressKey, AddressOwner)> {
-    let owner = AddressOwner { netns: entry.netns.0, generation: entry.pod.uid.generation() };
-    entry.addresses.iter().map(|ip| (AddressKey { network, ip: (*ip).into() }, owner)).collect()
+    let owner = AddressOwner {
+        netns: entry.netns.0,
+        generation: entry.pod.uid.generation(),
+    };
+    entry
+        .addresses
+        .iter()
+        .map(|ip| {
+            (
+                AddressKey {
+                    network,
+                    ip: (*ip).into(),
+                },
+                owner,
+            )
+        })
+        .collect()
 }
 
 /// Puts rows together again to what was captured. A pod in `NAMES` without a row in `PODS` was being enrolled or
@@ -90,7 +111,10 @@ pub fn entries(
                     name: text(&name.name),
                 },
                 netns: NetnsCookie(key.netns),
-                network: pod.and_then(|pod| networks.get(&pod.network)).cloned().unwrap_or_default(),
+                network: pod
+                    .and_then(|pod| networks.get(&pod.network))
+                    .cloned()
+                    .unwrap_or_default(),
                 addresses: by_owner.remove(&key.netns).unwrap_or_default(),
                 source4: pod.and_then(|pod| source(pod.ip4)),
                 source6: pod.and_then(|pod| source(pod.ip6)),
@@ -116,7 +140,11 @@ mod tests {
     #[test]
     fn a_pod_is_read_back_as_it_was_written() {
         let entry = PodEntry {
-            pod: PodRef { uid: PodUid::from("u-1"), namespace: "ns".into(), name: "web".into() },
+            pod: PodRef {
+                uid: PodUid::from("u-1"),
+                namespace: "ns".into(),
+                name: "web".into(),
+            },
             netns: NetnsCookie(7),
             network: NetworkName::from("east"),
             addresses: vec!["10.0.0.1".parse().unwrap(), "fd00::1".parse().unwrap()],

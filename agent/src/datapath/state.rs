@@ -20,14 +20,22 @@ pub struct LinkState {
 }
 
 fn link(folder: &Path, program: &str) -> LinkState {
-    let target = bpf::get_pinned(&folder.join(program)).and_then(bpf::link_info).map_or(0, |info| info.target);
-    LinkState { program: program.to_owned(), cgroup_id: target, attached: target != 0 }
+    let target = bpf::get_pinned(&folder.join(program))
+        .and_then(bpf::link_info)
+        .map_or(0, |info| info.target);
+    LinkState {
+        program: program.to_owned(),
+        cgroup_id: target,
+        attached: target != 0,
+    }
 }
 
 /// The links at the node's root cgroup.
 #[must_use]
 pub fn node_links(pins: &Pins) -> Vec<LinkState> {
-    NODE.iter().map(|program| link(&pins.node_links(), program.name)).collect()
+    NODE.iter()
+        .map(|program| link(&pins.node_links(), program.name))
+        .collect()
 }
 
 /// The links at proxies' cgroups.
@@ -38,7 +46,11 @@ pub fn proxy_links(pins: &Pins) -> Result<Vec<LinkState>, PinsError> {
     let proxies = names(&pins.proxies())?;
     Ok(proxies
         .iter()
-        .flat_map(|id| PROXY.iter().map(move |program| link(&pins.proxies().join(id), program.name)))
+        .flat_map(|id| {
+            PROXY
+                .iter()
+                .map(move |program| link(&pins.proxies().join(id), program.name))
+        })
         .collect())
 }
 

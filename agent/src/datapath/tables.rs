@@ -73,7 +73,10 @@ impl Tables {
             listeners: typed("LISTENERS", HashMap::try_from(hash("LISTENERS")?))?,
             handover: typed("HANDOVER", HashMap::try_from(hash("HANDOVER")?))?,
             trusted: typed("TRUSTED", HashMap::try_from(hash("TRUSTED")?))?,
-            counters: typed("COUNTERS", PerCpuHashMap::try_from(Map::PerCpuHashMap(data("COUNTERS")?)))?,
+            counters: typed(
+                "COUNTERS",
+                PerCpuHashMap::try_from(Map::PerCpuHashMap(data("COUNTERS")?)),
+            )?,
         })
     }
 
@@ -94,9 +97,21 @@ impl Tables {
     /// # Errors
     /// When a map cannot be read.
     pub fn entries(&self) -> Result<Vec<PodEntry>, TablesError> {
-        let names: Vec<_> = self.names.iter().collect::<Result<_, _>>().map_err(map_error("NAMES"))?;
-        let pods = self.pods.iter().collect::<Result<_, _>>().map_err(map_error("PODS"))?;
-        let addresses: Vec<_> = self.addresses.iter().collect::<Result<_, _>>().map_err(map_error("ADDRESSES"))?;
+        let names: Vec<_> = self
+            .names
+            .iter()
+            .collect::<Result<_, _>>()
+            .map_err(map_error("NAMES"))?;
+        let pods = self
+            .pods
+            .iter()
+            .collect::<Result<_, _>>()
+            .map_err(map_error("PODS"))?;
+        let addresses: Vec<_> = self
+            .addresses
+            .iter()
+            .collect::<Result<_, _>>()
+            .map_err(map_error("ADDRESSES"))?;
         Ok(rows::entries(&names, &pods, &addresses, &self.network_names()?))
     }
 
@@ -124,7 +139,10 @@ fn sum(cpus: &PerCpuValues<PodCounters>) -> PodCounters {
 fn open(pins: &Pins, name: &'static str) -> Result<MapData, TablesError> {
     let path = pins.map(name);
     if !path.exists() {
-        return Err(TablesError::NotPinned { name, path: path.display().to_string() });
+        return Err(TablesError::NotPinned {
+            name,
+            path: path.display().to_string(),
+        });
     }
     MapData::from_pin(path).map_err(map_error(name))
 }

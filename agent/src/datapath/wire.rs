@@ -21,7 +21,11 @@ use crate::netns::enter::enter;
 const LOOPBACK_INDEX: u32 = 1;
 
 /// Settings of the namespace (ip-sysctl) that are 1 in `wire` mode; those that a kernel lacks are left out.
-const SETTINGS: [&str; 3] = ["ipv4/tcp_fwmark_accept", "ipv4/fwmark_reflect", "ipv6/fwmark_reflect"];
+const SETTINGS: [&str; 3] = [
+    "ipv4/tcp_fwmark_accept",
+    "ipv4/fwmark_reflect",
+    "ipv6/fwmark_reflect",
+];
 
 /// Adds what the namespace needs; what is there stays.
 ///
@@ -44,7 +48,9 @@ fn within(netns: impl AsFd, wanted: bool) -> io::Result<()> {
         for setting in SETTINGS {
             set(setting, wanted)?;
         }
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_io()
+            .build()?;
         runtime.block_on(async {
             let (connection, handle, _) = rtnetlink::new_connection()?;
             let connection = tokio::spawn(connection);
@@ -60,9 +66,10 @@ fn within(netns: impl AsFd, wanted: bool) -> io::Result<()> {
 fn set(setting: &str, wanted: bool) -> io::Result<()> {
     let path = format!("/proc/sys/net/{setting}");
     match std::fs::write(&path, if wanted { "1" } else { "0" }) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            Err(io::Error::new(error.kind(), format!("{path}: {error}; wire mode needs a writable /proc/sys")))
-        }
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(io::Error::new(
+            error.kind(),
+            format!("{path}: {error}; wire mode needs a writable /proc/sys"),
+        )),
         _ => Ok(()),
     }
 }
@@ -74,7 +81,10 @@ async fn routing(handle: &Handle, wanted: bool) -> io::Result<()> {
     ];
     for (rule, route) in families {
         if wanted {
-            accept(handle.route().add(route).replace().execute().await, &[libc::EEXIST, libc::EAFNOSUPPORT])?;
+            accept(
+                handle.route().add(route).replace().execute().await,
+                &[libc::EEXIST, libc::EAFNOSUPPORT],
+            )?;
             let mut add = handle.rule().add();
             *add.message_mut() = rule;
             accept(add.execute().await, &[libc::EEXIST, libc::EAFNOSUPPORT])?;

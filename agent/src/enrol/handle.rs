@@ -3,6 +3,7 @@
 use agent_core::enrolment::Reason;
 use agent_core::facts::PodFacts;
 use agent_core::ids::PodUid;
+use agent_core::problem::Problem;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::report::Reports;
@@ -65,6 +66,7 @@ pub(super) struct Admit {
 pub struct Handle {
     pub(super) commands: mpsc::Sender<Command>,
     pub(super) reports: watch::Receiver<Reports>,
+    pub(super) problems: watch::Receiver<Vec<Problem>>,
     pub(super) adopted: watch::Receiver<bool>,
 }
 
@@ -87,6 +89,12 @@ impl Handle {
     #[must_use]
     pub fn reports(&self) -> watch::Receiver<Reports> {
         self.reports.clone()
+    }
+
+    /// What an operator should look at, now and as it changes.
+    #[must_use]
+    pub fn problems(&self) -> watch::Receiver<Vec<Problem>> {
+        self.problems.clone()
     }
 
     /// Attaches the programs of a proxy that has connected, before it hears of its first pod. Returns how many listeners

@@ -7,6 +7,7 @@ use agent_core::catalog::Catalog;
 use agent_core::facts::Fact;
 use agent_core::ids::PodUid;
 use agent_core::plan::{Event, Next, ProxyView, Redirection, Step, next};
+use agent_core::problem::Problem;
 use agent_core::wish::Wish;
 use futures::FutureExt as _;
 use futures::StreamExt as _;
@@ -36,6 +37,7 @@ pub struct Enrolment<D, P, S, F> {
     facts: mpsc::Receiver<Fact>,
     commands: mpsc::Receiver<Command>,
     reports: watch::Sender<Reports>,
+    problems: watch::Sender<Vec<Problem>>,
     adopted: watch::Sender<bool>,
 }
 
@@ -58,10 +60,12 @@ where
     pub fn new(catalog: Catalog, ports: Ports<D, P, S, F>, facts: mpsc::Receiver<Fact>) -> (Self, Handle) {
         let (command_sender, commands) = mpsc::channel(COMMANDS);
         let (reports, report_receiver) = watch::channel(Reports::new());
+        let (problems, problem_receiver) = watch::channel(Vec::new());
         let (adopted, adopted_receiver) = watch::channel(false);
         let handle = Handle {
             commands: command_sender,
             reports: report_receiver,
+            problems: problem_receiver,
             adopted: adopted_receiver,
         };
         let worker = Self {
@@ -74,6 +78,7 @@ where
             facts,
             commands,
             reports,
+            problems,
             adopted,
         };
         (worker, handle)
@@ -128,6 +133,7 @@ where
         }
         let ends_listing = matches!(fact, Fact::PodsListed | Fact::NamespacesListed);
         let mut changed = self.catalog.apply(fact);
+        self.tell_problems();
         if let Some((pod, service_account, carries)) = told
             && self.catalog.wish(&pod.uid) != Wish::Gone
         {
@@ -147,6 +153,16 @@ where
             tracing::info!(pods = self.pods.len(), "pods and namespaces are listed");
         }
         self.look_at(changed);
+    }
+
+    fn tell_problems(&self) {
+        let now = self.catalog.problems();
+        self.problems.send_if_modified(|told| {
+            *told != now && {
+                *told = now;
+                true
+            }
+        });
     }
 
     fn look_at(&mut self, uids: BTreeSet<PodUid>) {

@@ -21,13 +21,18 @@ pub fn find(cookies: &[u64]) -> io::Result<Vec<Netns>> {
     for process in fs::read_dir("/proc")? {
         let path = process?.path().join("ns/net");
         let Ok(file) = File::open(path) else { continue };
-        let Ok(stat) = rustix::fs::fstat(&file) else { continue };
+        let Ok(stat) = rustix::fs::fstat(&file) else {
+            continue;
+        };
         if !seen.insert(stat.st_ino) {
             continue;
         }
         let Ok(cookie) = cookie(&file) else { continue };
         if wanted.remove(&cookie.0) {
-            found.push(Netns { fd: Arc::new(file.into()), cookie });
+            found.push(Netns {
+                fd: Arc::new(file.into()),
+                cookie,
+            });
         }
     }
     Ok(found)

@@ -17,8 +17,19 @@ pub use aya_obj::generated::bpf_prog_type as ProgramType;
 fn bpf(cmd: bpf_cmd, attr: &mut bpf_attr) -> io::Result<i32> {
     // SAFETY: `attr` is a whole `bpf_attr`, zeroed where not set; pointers in it are valid for the call, as each caller
     // below keeps what they point to alive until it returns.
-    let result = unsafe { libc::syscall(libc::SYS_bpf, cmd as libc::c_long, &raw mut *attr, size_of::<bpf_attr>()) };
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result as i32) }
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_bpf,
+            cmd as libc::c_long,
+            &raw mut *attr,
+            size_of::<bpf_attr>(),
+        )
+    };
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(result as i32)
+    }
 }
 
 fn attr() -> bpf_attr {
@@ -45,7 +56,10 @@ pub fn load_sk_lookup(name: &str, instructions: &[bpf_insn]) -> io::Result<Owned
     load(kind, name, instructions, &mut []).or_else(|error| {
         let log = refusal(kind, instructions).unwrap_or_default();
         let tail: Vec<_> = log.lines().rev().take(3).collect();
-        Err(io::Error::new(error.kind(), format!("{error}; verifier: {}", tail.join(" < "))))
+        Err(io::Error::new(
+            error.kind(),
+            format!("{error}; verifier: {}", tail.join(" < ")),
+        ))
     })
 }
 
@@ -136,10 +150,19 @@ pub fn link_info(link: impl AsFd) -> io::Result<LinkInfo> {
         match info.type_ {
             3 => info.__bindgen_anon_1.cgroup.cgroup_id,
             5 => u64::from(info.__bindgen_anon_1.netns.netns_ino),
-            _ => return Err(io::Error::new(io::ErrorKind::InvalidData, "neither a cgroup nor a netns link")),
+            _ => {
+                return Err(io::Error::new(
+                    io::ErrorKind::InvalidData,
+                    "neither a cgroup nor a netns link",
+                ));
+            }
         }
     };
-    Ok(LinkInfo { id: info.id, program: info.prog_id, target })
+    Ok(LinkInfo {
+        id: info.id,
+        program: info.prog_id,
+        target,
+    })
 }
 
 /// Pins a map, program or link in a bpffs.

@@ -1,0 +1,239 @@
+//! The composition root: the only place that knows all parts. Start order: lock, datapath (what is captured stays so),
+//! proxies' socket, source, enrolment; the proxies get their snapshot when all pods are known. At the end everything
+//! stays captured, for the next agent.
+
+mod account;
+mod logging;
+
+use std::fs::File;
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+
+use agent_core::catalog::Catalog;
+use agent_core::enrolment::Rules;
+use agent_core::facts::{Fact, Place};
+use agent_core::selector::{EnablementSelector, istio_defaults, validate};
+use anyhow::Context;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{broadcast, mpsc};
+
+use crate::config::{ConfigError, Paths, RunArgs, Source, cgroup2_mount};
+use crate::datapath::kernel::{self, KernelDatapath};
+use crate::enrol::{Enrolment, Handle, Ports};
+use crate::lock;
+use crate::netns::enter::cookie;
+use crate::netns::find::CgroupFinder;
+use crate::ports::{PodStatus, ProxyPeer};
+use crate::source::connection::Connection;
+use crate::source::file::FileSource;
+use crate::source::kube::KubeSource;
+use crate::source::status::{KubeStatus, NoStatus};
+use crate::zds::{self, Event, Zds};
+use account::Account;
+
+/// Facts on their way from the source to the worker.
+const FACTS: usize = 1024;
+
+/// Runs the agent until it is told to stop.
+///
+/// # Errors
+/// When it cannot start, or a part that it cannot do without ends.
+pub async fn run(paths: &Paths, args: &RunArgs) -> anyhow::Result<()> {
+    let _lock = lock::acquire(&paths.run_dir)?;
+    let place = args.place();
+    let (datapath, finder) = node(paths, args, &place)?;
+    let (facts, received) = mpsc::channel(FACTS);
+    let catalog = Catalog::new(place.clone(), rules(args)?);
+    let parts = Parts {
+        paths,
+        args,
+        place: &place,
+        datapath,
+        finder,
+        catalog,
+        received,
+    };
+    match args.source() {
+        Source::Kube => {
+            let connection = Connection::new(args.kubeconfig.clone());
+            let source = KubeSource::new(connection.clone(), place.node.clone());
+            let told = async move {
+                source.run(facts).await;
+                Ok(())
+            };
+            serve(parts, KubeStatus::new(connection), told, "kube").await
+        }
+        Source::File(path) => {
+            let source = FileSource::open(&path, place.cluster().clone())?;
+            let told = async move { source.run(facts).await.map_err(anyhow::Error::from) };
+            serve(parts, NoStatus, told, &format!("file:{}", path.display())).await
+        }
+    }
+}
+
+/// What does not depend on the source.
+struct Parts<'a> {
+    paths: &'a Paths,
+    args: &'a RunArgs,
+    place: &'a Place,
+    datapath: KernelDatapath,
+    finder: CgroupFinder,
+    catalog: Catalog,
+    received: mpsc::Receiver<Fact>,
+}
+
+/// The node's kernel side, and how pods are found on it.
+fn node(paths: &Paths, args: &RunArgs, place: &Place) -> anyhow::Result<(KernelDatapath, CgroupFinder)> {
+    let (cgroup_root, host_netns) = (paths.cgroup_root()?, paths.host_netns());
+    let opened = File::open(&host_netns).with_context(|| {
+        format!(
+            "opening the node's network namespace {}: give --host-netns",
+            host_netns.display()
+        )
+    })?;
+    let config = kernel::Config {
+        bpffs: paths.bpffs.clone(),
+        cgroup_root: cgroup_root.clone(),
+        node_netns: cookie(&opened)?,
+        node_network: place.default_network.clone(),
+        proc_root: args.proc_root(),
+    };
+    let (datapath, start) = KernelDatapath::open(config)?;
+    tracing::info!(
+        adopted = start.adopted,
+        attached = start.attached,
+        removed = start.removed,
+        pods = start.pods,
+        "the programs are attached"
+    );
+    let finder = CgroupFinder::new(&cgroup_root, &args.proc_root(), &opened)?;
+    Ok((datapath, finder))
+}
+
+/// The rules of enrolment, as configured.
+fn rules(args: &RunArgs) -> Result<Rules, ConfigError> {
+    let selectors: Vec<EnablementSelector> = match args.enablement_selector.as_deref() {
+        None => istio_defaults(),
+        Some(text) if text.trim().is_empty() => Vec::new(),
+        Some(text) => {
+            serde_saphyr::from_str(text).map_err(|error| ConfigError::Selector(error.to_string()))?
+        }
+    };
+    validate(&selectors).map_err(|error| ConfigError::Selector(error.to_string()))?;
+    let excluded_namespaces = args.excluded_namespaces().into_iter().collect();
+    Ok(Rules {
+        selectors,
+        excluded_namespaces,
+        dns_capture: args.dns_capture,
+    })
+}
+
+/// Puts the parts together and lets them work.
+async fn serve<S: PodStatus + 'static>(
+    parts: Parts<'_>,
+    status: S,
+    source: impl Future<Output = anyhow::Result<()>>,
+    source_name: &str,
+) -> anyhow::Result<()> {
+    let Parts {
+        paths,
+        args,
+        place,
+        datapath,
+        finder,
+        catalog,
+        received,
+    } = parts;
+    let worker: Arc<OnceLock<Handle>> = Arc::default();
+    let zds = Zds::bind(zds_config(args), on_connect(worker.clone()))?;
+    let events = zds.events();
+    let ports = Ports {
+        datapath,
+        proxy: Arc::new(zds.clone()),
+        status: Arc::new(status),
+        finder,
+    };
+    let (enrolment, handle) = Enrolment::new(catalog, ports, received);
+    let _ = worker.set(handle.clone());
+    let account = Account::new(paths, place, source_name, zds.clone(), handle.clone());
+    tokio::select! {
+        ended = enrolment.run() => ended.context("enrolment"),
+        ended = source => ended.context("the source ended"),
+        () = tell_of_proxies(&zds, events, &handle) => anyhow::bail!("the ZDS server ended"),
+        ended = account.keep() => ended.context("writing the status"),
+        ended = start(&zds, &handle, paths) => ended,
+        ended = told_to_stop() => ended,
+    }
+}
+
+/// Lets the proxies have their snapshots once all pods are known; never ends.
+async fn start(zds: &Zds, handle: &Handle, paths: &Paths) -> anyhow::Result<()> {
+    handle.adopted().await?;
+    zds.open_gate();
+    let ready = paths.run_dir.join("ready");
+    std::fs::write(&ready, []).with_context(|| format!("writing {}", ready.display()))?;
+    println!("ready");
+    std::future::pending().await
+}
+
+fn zds_config(args: &RunArgs) -> zds::Config {
+    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    zds::Config {
+        socket: args.zds_socket.clone(),
+        proc_root: args.proc_root(),
+        cgroup_root: cgroup2_mount(&mounts).unwrap_or_else(|| Path::new("/sys/fs/cgroup").to_owned()),
+        ..zds::Config::default()
+    }
+}
+
+/// Attaches a proxy's programs before it hears of its first pod.
+fn on_connect(worker: Arc<OnceLock<Handle>>) -> zds::OnConnect {
+    Box::new(move |peer: ProxyPeer| {
+        let worker = worker.clone();
+        Box::pin(async move {
+            let Some(handle) = worker.get() else { return Ok(()) };
+            let described = format!("pid {} in {}", peer.pid, peer.cgroup.display());
+            let adopted = handle.attach_proxy(peer).await?;
+            tracing::info!(adopted, "a proxy is attached: {described}");
+            Ok(())
+        })
+    })
+}
+
+/// Passes the news of the proxies on to the worker.
+async fn tell_of_proxies(zds: &Zds, mut events: broadcast::Receiver<Event>, handle: &Handle) {
+    loop {
+        let told = match events.recv().await {
+            Ok(Event::SnapshotDone { refused, .. }) => handle.snapshot_done(refused).await,
+            Ok(_) | Err(broadcast::error::RecvError::Lagged(_)) => {
+                let alive = zds
+                    .connections()
+                    .into_iter()
+                    .map(|connection| connection.peer)
+                    .collect();
+                handle.proxies(alive).await
+            }
+            Err(broadcast::error::RecvError::Closed) => return,
+        };
+        if told.is_err() {
+            return;
+        }
+    }
+}
+
+/// Waits for SIGTERM or SIGINT.
+async fn told_to_stop() -> anyhow::Result<()> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    tracing::info!("stopping: pods stay captured");
+    Ok(())
+}
+
+/// Starts the log.
+pub fn log_to_stderr() {
+    logging::start();
+}
