@@ -25,12 +25,10 @@ pub(crate) static ADDRESSES: HashMap<AddressKey, AddressOwner, { limits::ADDRESS
 
 /// Names of enrolled pods, for people; no program reads it.
 #[btf_map]
-#[used]
 pub(crate) static NAMES: HashMap<NetnsKey, PodName, { limits::PODS }, ON_DEMAND> = HashMap::new();
 
 /// Names of networks by id, for people and for a restarted agent; no program reads it.
 #[btf_map]
-#[used]
 pub(crate) static NETWORKS: HashMap<u32, NetworkName, { limits::NETWORKS }, ON_DEMAND> = HashMap::new();
 
 /// The node itself.
@@ -57,3 +55,8 @@ pub(crate) static SOCKETS: SkStorage<Socket> = SkStorage::new();
 #[btf_map]
 pub(crate) static COUNTERS: PerCpuHashMap<NetnsKey, PodCounters, { limits::PODS + 1 }, ON_DEMAND> =
     PerCpuHashMap::new();
+
+/// Refers to the maps that only people read: the linker drops what no program refers to. Called where it costs nothing.
+pub(crate) fn keep() {
+    core::hint::black_box((&raw const NAMES, &raw const NETWORKS));
+}

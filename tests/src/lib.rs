@@ -18,6 +18,7 @@ pub mod zds;
 
 pub mod cgroup;
 pub mod leftovers;
+pub mod mesh;
 pub mod netns;
 pub mod process;
 pub mod programs;
@@ -27,6 +28,7 @@ pub mod tuning;
 pub mod wait;
 
 pub use agent::Agent;
+pub use mesh::Mesh;
 pub use node::Node;
 pub use pod::Pod;
 pub use proxy::Proxy;
