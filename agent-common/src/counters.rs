@@ -65,5 +65,5 @@ counters! {
     listener_full,
 }
 
-const _: () = assert!(size_of::<PodCounters>() % 8 == 0);
+const _: () = assert!(size_of::<PodCounters>().is_multiple_of(8));
 crate::plain_bytes!(PodCounters);

@@ -47,6 +47,18 @@ pub struct PodName {
     pub state: u32,
     /// Whether `inbound` is attached: 1, or 0 for pods that bypass inbound capture.
     pub inbound: u32,
+    /// Bits of [`changed`]: what of the network namespace itself was changed and is to be changed back.
+    pub changed: u32,
+    /// Always zero.
+    pub reserved: u32,
+}
+
+/// Bits of [`PodName::changed`].
+pub mod changed {
+    /// `net.ipv4.tcp_tw_reuse` is 1 where it was 2 (loopback only).
+    pub const TW_REUSE: u32 = 1;
+    /// The rules, routes and settings of `wire` mode are there.
+    pub const WIRE: u32 = 2;
 }
 
 /// Values of [`PodName::state`].
@@ -77,6 +89,6 @@ pub struct Settings {
     pub reserved: u32,
 }
 
-const _: () = assert!(size_of::<Pod>() == 48 && size_of::<PodName>() == 392);
+const _: () = assert!(size_of::<Pod>() == 48 && size_of::<PodName>() == 400);
 const _: () = assert!(size_of::<NetworkName>() == 64 && size_of::<Settings>() == 16);
 crate::plain_bytes!(NetnsKey, Pod, PodName, NetworkName, Settings);

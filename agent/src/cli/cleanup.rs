@@ -1,5 +1,6 @@
 //! `meshgate cleanup`: removes every link, map, pin, rule and file of ours, and proves that nothing is left.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -9,9 +10,9 @@ use serde::Serialize;
 use super::Exit;
 use super::output::{self, Format};
 use crate::config::Paths;
+use crate::datapath::namespaces;
 use crate::datapath::pins::Pins;
 use crate::datapath::remnants::{Remnants, remove_pins};
-use crate::datapath::wire;
 use crate::lock;
 use crate::netns::by_cookie;
 
@@ -27,8 +28,8 @@ pub struct Cleaned {
     pub programs: usize,
     /// Maps that went with them.
     pub maps: usize,
-    /// Network namespaces from which `wire` mode was removed.
-    pub wire_namespaces: usize,
+    /// Network namespaces whose settings, rules and routes were changed back.
+    pub namespaces: usize,
     /// Files of the agent that were removed.
     pub files: Vec<PathBuf>,
     /// What is left, and should not be; empty is the proof.
@@ -44,7 +45,7 @@ pub fn execute(paths: &Paths, format: Format) -> anyhow::Result<Exit> {
     let mut cleaned = Cleaned::default();
     let pins = Pins::new(&paths.bpffs);
     let before = Remnants::of(&pins)?;
-    cleaned.wire_namespaces = unwire(&before.wire)?;
+    cleaned.namespaces = change_back(&before.changed)?;
     cleaned.pins = remove_pins(&pins)?;
     cleaned.programs = before.programs.len();
     cleaned.maps = before.maps.len();
@@ -64,15 +65,16 @@ pub fn execute(paths: &Paths, format: Format) -> anyhow::Result<Exit> {
     Ok(Exit::Fine)
 }
 
-/// Undoes `wire` mode in the namespaces that still exist.
-fn unwire(cookies: &[u64]) -> anyhow::Result<usize> {
-    let mut undone = 0;
-    for netns in by_cookie::find(cookies)? {
-        wire::remove(&netns)
-            .with_context(|| format!("undoing wire mode in network namespace {}", netns.cookie.0))?;
-        undone += 1;
+/// Undoes the changes in the namespaces that still exist.
+fn change_back(changed: &BTreeMap<u64, u32>) -> anyhow::Result<usize> {
+    let cookies: Vec<u64> = changed.keys().copied().collect();
+    let found = by_cookie::find(&cookies)?;
+    for netns in &found {
+        let bits = changed.get(&netns.cookie.0).copied().unwrap_or_default();
+        namespaces::undo(netns, bits)
+            .with_context(|| format!("changing back network namespace {}", netns.cookie.0))?;
     }
-    Ok(undone)
+    Ok(found.len())
 }
 
 fn remove_files(paths: &Paths) -> anyhow::Result<Vec<PathBuf>> {
@@ -111,8 +113,8 @@ fn table(cleaned: &Cleaned) -> Vec<String> {
             cleaned.pins, cleaned.programs, cleaned.maps
         ),
         format!(
-            "removed  wire mode from {} network namespaces",
-            cleaned.wire_namespaces
+            "removed  changes to {} network namespaces",
+            cleaned.namespaces
         ),
     ];
     lines.extend(

@@ -1,8 +1,7 @@
 //! What of ours is in the kernel: taken down before a cleanup, asked for again after it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use agent_common::pod::flags;
 use aya::maps::{MapInfo, loaded_maps};
 use aya::programs::loaded_programs;
 
@@ -11,15 +10,15 @@ use super::state::all_pins;
 use super::tables::Tables;
 use crate::sys::bpf;
 
-/// Ids of our programs and maps, and the namespaces in `wire` mode.
+/// Ids of our programs and maps, and the namespaces that were changed.
 #[derive(Clone, Debug, Default)]
 pub struct Remnants {
     /// Programs behind our links.
     pub programs: BTreeSet<u32>,
     /// Our maps.
     pub maps: BTreeSet<u32>,
-    /// Cookies of network namespaces in `wire` mode.
-    pub wire: Vec<u64>,
+    /// Network namespaces that were changed, by cookie, and how (bits of `agent_common::pod::changed`).
+    pub changed: BTreeMap<u64, u32>,
 }
 
 impl Remnants {
@@ -37,12 +36,8 @@ impl Remnants {
             }
         }
         if let Ok(tables) = Tables::open(pins) {
-            let wired = tables
-                .pods
-                .iter()
-                .filter_map(Result::ok)
-                .filter(|(_, pod)| pod.flags & flags::WIRE != 0);
-            found.wire = wired.map(|(key, _)| key.netns).collect();
+            let names = tables.names.iter().filter_map(Result::ok).filter(|(_, row)| row.changed != 0);
+            found.changed = names.map(|(key, row)| (key.netns, row.changed)).collect();
         }
         Ok(found)
     }

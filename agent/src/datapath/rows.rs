@@ -40,9 +40,9 @@ pub fn pod(entry: &PodEntry, network: u32) -> Pod {
     }
 }
 
-/// The row of `NAMES`.
+/// The row of `NAMES`; `changed` are bits of [`agent_common::pod::changed`].
 #[must_use]
-pub fn name(entry: &PodEntry) -> PodName {
+pub fn name(entry: &PodEntry, changed: u32) -> PodName {
     PodName {
         uid: padded(&entry.pod.uid.0),
         namespace: padded(&entry.pod.namespace),
@@ -53,6 +53,8 @@ pub fn name(entry: &PodEntry) -> PodName {
             state::PENDING
         },
         inbound: u32::from(entry.inbound),
+        changed,
+        reserved: 0,
     }
 }
 
@@ -156,7 +158,7 @@ mod tests {
         };
         let key = NetnsKey { netns: 7 };
         let read = entries(
-            &[(key, name(&entry))],
+            &[(key, name(&entry, 0))],
             &BTreeMap::from([(key, pod(&entry, 3))]),
             &addresses(&entry, 3),
             &BTreeMap::from([(3, NetworkName::from("east"))]),

@@ -1,0 +1,108 @@
+//! What is changed in pods' network namespaces beside the link, and its undoing, also by an agent that did not make it.
+
+use std::collections::HashMap;
+use std::io;
+
+use agent_common::pod::changed::{TW_REUSE, WIRE};
+use agent_core::entry::{NetnsCookie, PodEntry};
+
+use super::{reuse, wire};
+use crate::netns::by_cookie;
+use crate::ports::Netns;
+
+/// The changes by namespace. The bits are those of [`agent_common::pod::changed`].
+#[derive(Debug, Default)]
+pub struct Namespaces {
+    bits: HashMap<NetnsCookie, u32>,
+    open: HashMap<NetnsCookie, Netns>,
+}
+
+/// The changes that a pod needs.
+#[must_use]
+pub fn needed(entry: &PodEntry) -> u32 {
+    let wire = if entry.wire { WIRE } else { 0 };
+    let reuse = if entry.inbound && !entry.wire && entry.source6.is_some() {
+        TW_REUSE
+    } else {
+        0
+    };
+    wire | reuse
+}
+
+impl Namespaces {
+    /// Remembers what an earlier agent changed.
+    pub fn adopt(&mut self, netns: NetnsCookie, bits: u32) {
+        if bits != 0 {
+            self.bits.insert(netns, bits);
+        }
+    }
+
+    /// What is changed in this namespace.
+    #[must_use]
+    pub fn changed(&self, netns: NetnsCookie) -> u32 {
+        self.bits.get(&netns).copied().unwrap_or_default()
+    }
+
+    /// Makes the changes that are needed and undoes others. The caller has recorded the needed ones where they outlive
+    /// this process.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn change(&mut self, netns: &Netns, needed: u32) -> io::Result<()> {
+        let is = self.changed(netns.cookie);
+        self.undo_in(netns, is & !needed)?;
+        if needed != 0 {
+            self.open.insert(netns.cookie, netns.clone());
+        }
+        if needed & WIRE != 0 {
+            self.bits.insert(netns.cookie, is | WIRE);
+            wire::add(netns)?;
+        }
+        if needed & !is & TW_REUSE != 0 && reuse::add(netns)? {
+            self.bits.insert(netns.cookie, is | TW_REUSE);
+        }
+        Ok(())
+    }
+
+    /// Undoes all changes; a namespace that is gone has none.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn undo(&mut self, cookie: NetnsCookie) -> io::Result<()> {
+        let bits = self.changed(cookie);
+        if bits != 0 {
+            let found = match self.open.get(&cookie) {
+                Some(netns) => Some(netns.clone()),
+                None => by_cookie::find(&[cookie.0])?.pop(),
+            };
+            if let Some(netns) = found {
+                self.undo_in(&netns, bits)?;
+            }
+        }
+        self.bits.remove(&cookie);
+        self.open.remove(&cookie);
+        Ok(())
+    }
+
+    fn undo_in(&mut self, netns: &Netns, bits: u32) -> io::Result<()> {
+        undo(netns, bits)?;
+        if let Some(left) = self.bits.get_mut(&netns.cookie) {
+            *left &= !bits;
+        }
+        Ok(())
+    }
+}
+
+/// Undoes changes in a namespace.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn undo(netns: &Netns, bits: u32) -> io::Result<()> {
+    if bits & WIRE != 0 {
+        wire::remove(netns)?;
+    }
+    if bits & TW_REUSE != 0 {
+        reuse::remove(netns)?;
+    }
+    Ok(())
+}
