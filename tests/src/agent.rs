@@ -119,8 +119,10 @@ impl Agent {
 
     fn launch(&mut self) -> Result<()> {
         let ready = self.run_dir.join("ready");
-        // A killed agent leaves its file behind.
-        let _ = fs::remove_file(&ready);
+        // A killed agent leaves its files behind, and what they say is not what the new one says.
+        for file in [&ready, &self.run_dir.join("status.json")] {
+            let _ = fs::remove_file(file);
+        }
         let log = OpenOptions::new().create(true).append(true).open(&self.log)?;
         let mut command = self.command()?;
         command
