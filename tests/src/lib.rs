@@ -17,6 +17,7 @@ pub mod ztunnel;
 pub mod zds;
 
 pub mod cgroup;
+pub mod crowd;
 pub mod leftovers;
 pub mod mesh;
 pub mod netns;

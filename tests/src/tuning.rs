@@ -4,14 +4,17 @@ use anyhow::{Context, Result};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-/// Raises the limit of open files as far as root may (one million: 40,000 connections need more than the default).
+/// Open files for 40,000 connections and more.
+const WANTED: u64 = 1 << 20;
+
+/// Raises the limit of open files to one million, or as far as it goes.
 ///
 /// # Errors
 /// When even the hard limit is refused.
 pub fn raise_open_files() -> Result<()> {
     let wanted = Rlimit {
-        current: Some(1 << 20),
-        maximum: Some(1 << 20),
+        current: Some(WANTED),
+        maximum: Some(WANTED),
     };
     if setrlimit(Resource::Nofile, wanted).is_ok() {
         return Ok(());
@@ -25,6 +28,14 @@ pub fn raise_open_files() -> Result<()> {
         },
     )
     .context("raising the limit of open files")
+}
+
+/// How many files a process may open after [`raise_open_files`]: without `CAP_SYS_RESOURCE` the hard limit.
+#[must_use]
+pub fn open_files() -> usize {
+    // A limit that cannot be raised now cannot be raised by the tools either, and one that can is raised for them too.
+    let _ = raise_open_files();
+    getrlimit(Resource::Nofile).current.unwrap_or(WANTED) as usize
 }
 
 /// Runs this thread, and those that it starts, on one processor only.
