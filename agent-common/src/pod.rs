@@ -59,6 +59,8 @@ pub mod changed {
     pub const TW_REUSE: u32 = 1;
     /// The rules, routes and settings of `wire` mode are there.
     pub const WIRE: u32 = 2;
+    /// `net.ipv4.tcp_migrate_req` is 1 where it was 0.
+    pub const MIGRATE: u32 = 4;
 }
 
 /// Values of [`PodName::state`].

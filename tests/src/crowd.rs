@@ -36,7 +36,11 @@ impl Crowd {
     /// When a process fails. Connections that fail do not count.
     pub fn open(pod: &Pod, total: usize, destinations: &[&str]) -> Result<Self> {
         let most = open_files() - SPARE;
-        let mut crowd = Self { holders: Vec::new(), connected: 0, alive: 0 };
+        let mut crowd = Self {
+            holders: Vec::new(),
+            connected: 0,
+            alive: 0,
+        };
         while crowd.holders.len() * most < total {
             let count = most.min(total - crowd.holders.len() * most).to_string();
             let arguments = [&["hold", &count, "--check"], destinations].concat();

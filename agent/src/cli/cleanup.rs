@@ -112,10 +112,7 @@ fn table(cleaned: &Cleaned) -> Vec<String> {
             "removed  {} pins, with {} programs and {} maps",
             cleaned.pins, cleaned.programs, cleaned.maps
         ),
-        format!(
-            "removed  changes to {} network namespaces",
-            cleaned.namespaces
-        ),
+        format!("removed  changes to {} network namespaces", cleaned.namespaces),
     ];
     lines.extend(
         cleaned

@@ -63,11 +63,11 @@ pub fn rows(paths: &Paths) -> anyhow::Result<Vec<PodRow>> {
     };
     let report = Report::read(&paths.run_dir)
         .with_context(|| format!("reading {}", crate::report::path(&paths.run_dir).display()))?;
-    Ok(merge(captured, report.unwrap_or_default()))
+    Ok(merge(&captured, report.unwrap_or_default()))
 }
 
 /// The maps tell what is captured; the account tells the rest and the reasons.
-fn merge(captured: Vec<PodEntry>, report: Report) -> Vec<PodRow> {
+fn merge(captured: &[PodEntry], report: Report) -> Vec<PodRow> {
     let mut rows: BTreeMap<String, PodRow> = captured
         .iter()
         .map(|entry| (entry.pod.uid.0.clone(), row(entry)))
@@ -150,7 +150,7 @@ mod tests {
             ..report_of()
         };
         let rows = merge(
-            Vec::new(),
+            &[],
             Report {
                 pods: vec![pod],
                 ..Report::default()

@@ -235,7 +235,9 @@ impl Datapath for KernelDatapath {
     }
 
     fn captured(&self) -> Result<Vec<PodEntry>, PortError> {
-        self.store.tables.entries()
+        self.store
+            .tables
+            .entries()
             .map_err(|error| error_of("read", "maps", &error, true))
     }
 

@@ -8,7 +8,7 @@ pub mod tables;
 pub mod rows;
 pub mod listeners;
 pub mod wire;
-pub mod reuse;
+pub mod settings;
 pub mod namespaces;
 pub mod store;
 pub mod kernel;

@@ -3,11 +3,12 @@
 use std::collections::HashMap;
 use std::io;
 
-use agent_common::pod::changed::{TW_REUSE, WIRE};
+use agent_common::pod::changed::{MIGRATE, TW_REUSE, WIRE};
 use agent_core::entry::{NetnsCookie, PodEntry};
 
-use super::{reuse, wire};
+use super::{settings, wire};
 use crate::netns::by_cookie;
+use crate::netns::enter::enter;
 use crate::ports::Netns;
 
 /// The changes by namespace. The bits are those of [`agent_common::pod::changed`].
@@ -26,7 +27,7 @@ pub fn needed(entry: &PodEntry) -> u32 {
     } else {
         0
     };
-    wire | reuse
+    MIGRATE | wire | reuse
 }
 
 impl Namespaces {
@@ -50,16 +51,17 @@ impl Namespaces {
     /// When the kernel refuses.
     pub fn change(&mut self, netns: &Netns, needed: u32) -> io::Result<()> {
         let is = self.changed(netns.cookie);
-        self.undo_in(netns, is & !needed)?;
-        if needed != 0 {
-            self.open.insert(netns.cookie, netns.clone());
+        self.open.insert(netns.cookie, netns.clone());
+        if is & !needed != 0 {
+            undo(netns, is & !needed)?;
+            self.bits.insert(netns.cookie, is & needed);
         }
-        if needed & WIRE != 0 {
-            self.bits.insert(netns.cookie, is | WIRE);
-            wire::add(netns)?;
-        }
-        if needed & !is & TW_REUSE != 0 && reuse::add(netns)? {
-            self.bits.insert(netns.cookie, is | TW_REUSE);
+        let more = needed & !is;
+        if more != 0 {
+            // Before they are made: what fails half-way is undone as a whole.
+            self.bits.insert(netns.cookie, is & needed | more);
+            let made = make(netns, more)?;
+            self.bits.insert(netns.cookie, is & needed | made);
         }
         Ok(())
     }
@@ -76,21 +78,25 @@ impl Namespaces {
                 None => by_cookie::find(&[cookie.0])?.pop(),
             };
             if let Some(netns) = found {
-                self.undo_in(&netns, bits)?;
+                undo(&netns, bits)?;
             }
         }
         self.bits.remove(&cookie);
         self.open.remove(&cookie);
         Ok(())
     }
+}
 
-    fn undo_in(&mut self, netns: &Netns, bits: u32) -> io::Result<()> {
-        undo(netns, bits)?;
-        if let Some(left) = self.bits.get_mut(&netns.cookie) {
-            *left &= !bits;
+/// Makes changes in a namespace; returns those that were not there before.
+fn make(netns: &Netns, bits: u32) -> io::Result<u32> {
+    enter(netns, || {
+        let made = settings::make(bits)?;
+        if bits & WIRE != 0 {
+            wire::route_back(true)?;
         }
-        Ok(())
-    }
+        Ok(made | bits & WIRE)
+    })
+    .map_err(io::Error::other)?
 }
 
 /// Undoes changes in a namespace.
@@ -98,11 +104,11 @@ impl Namespaces {
 /// # Errors
 /// When the kernel refuses.
 pub fn undo(netns: &Netns, bits: u32) -> io::Result<()> {
-    if bits & WIRE != 0 {
-        wire::remove(netns)?;
-    }
-    if bits & TW_REUSE != 0 {
-        reuse::remove(netns)?;
-    }
-    Ok(())
+    enter(netns, || {
+        if bits & WIRE != 0 {
+            wire::route_back(false)?;
+        }
+        settings::undo(bits).map(drop)
+    })
+    .map_err(io::Error::other)?
 }

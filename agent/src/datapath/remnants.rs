@@ -36,7 +36,11 @@ impl Remnants {
             }
         }
         if let Ok(tables) = Tables::open(pins) {
-            let names = tables.names.iter().filter_map(Result::ok).filter(|(_, row)| row.changed != 0);
+            let names = tables
+                .names
+                .iter()
+                .filter_map(Result::ok)
+                .filter(|(_, row)| row.changed != 0);
             found.changed = names.map(|(key, row)| (key.netns, row.changed)).collect();
         }
         Ok(found)

@@ -1,13 +1,11 @@
 //! `wire` mode: what a pod's network namespace needs so that the application sees the client's address in the packets.
 //!
 //! The proxy then speaks to the application from the client's address, and the answers must come back to the proxy
-//! instead of going to the client: they carry a mark (`tcp_fwmark_accept` gives it to the application's socket,
-//! `fwmark_reflect` to the resets of closed ports), and a rule leads marked packets to a table in which everything is
-//! local. See docs/decisions.md for why this is not the default.
+//! instead of going to the client: they carry a mark (see `settings`), and a rule leads marked packets to a table in
+//! which everything is local. See docs/decisions.md for why this is not the default.
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr};
-use std::os::fd::AsFd;
 
 use agent_common::ports::{MARK_MASK, RETURN_MARK, RETURN_RULE_PRIORITY, RETURN_TABLE};
 use rtnetlink::packet_route::AddressFamily;
@@ -15,63 +13,24 @@ use rtnetlink::packet_route::route::{RouteMessage, RouteScope, RouteType};
 use rtnetlink::packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
 use rtnetlink::{Error, Handle, RouteMessageBuilder};
 
-use crate::netns::enter::enter;
-
 /// Index of `lo` in every network namespace.
 const LOOPBACK_INDEX: u32 = 1;
 
-/// Settings of the namespace (ip-sysctl) that are 1 in `wire` mode; those that a kernel lacks are left out.
-const SETTINGS: [&str; 3] = [
-    "ipv4/tcp_fwmark_accept",
-    "ipv4/fwmark_reflect",
-    "ipv6/fwmark_reflect",
-];
-
-/// Adds what the namespace needs; what is there stays.
+/// Adds (or removes) the rules and routes in the namespace that this thread is in; what is there (or missing) is fine.
 ///
 /// # Errors
-/// When the kernel refuses; the caller tries again or removes it.
-pub fn add(netns: impl AsFd) -> io::Result<()> {
-    within(netns, true)
-}
-
-/// Removes what [`add`] added; what is missing is fine.
-///
-/// # Errors
-/// When the kernel refuses.
-pub fn remove(netns: impl AsFd) -> io::Result<()> {
-    within(netns, false)
-}
-
-fn within(netns: impl AsFd, wanted: bool) -> io::Result<()> {
-    enter(netns, || {
-        for setting in SETTINGS {
-            set(setting, wanted)?;
-        }
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_io()
-            .build()?;
-        runtime.block_on(async {
-            let (connection, handle, _) = rtnetlink::new_connection()?;
-            let connection = tokio::spawn(connection);
-            let done = routing(&handle, wanted).await;
-            connection.abort();
-            done
-        })
+/// When the kernel refuses; the caller tries again.
+pub fn route_back(wanted: bool) -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .build()?;
+    runtime.block_on(async {
+        let (connection, handle, _) = rtnetlink::new_connection()?;
+        let connection = tokio::spawn(connection);
+        let done = routing(&handle, wanted).await;
+        connection.abort();
+        done
     })
-    .map_err(io::Error::other)?
-}
-
-/// Writes a setting of the namespace that this thread is in.
-fn set(setting: &str, wanted: bool) -> io::Result<()> {
-    let path = format!("/proc/sys/net/{setting}");
-    match std::fs::write(&path, if wanted { "1" } else { "0" }) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(io::Error::new(
-            error.kind(),
-            format!("{path}: {error}; wire mode needs a writable /proc/sys"),
-        )),
-        _ => Ok(()),
-    }
 }
 
 async fn routing(handle: &Handle, wanted: bool) -> io::Result<()> {

@@ -53,13 +53,10 @@ fn path(path: &Path) -> io::Result<CString> {
 /// What the kernel says.
 pub fn load_sk_lookup(name: &str, instructions: &[bpf_insn]) -> io::Result<OwnedFd> {
     let kind = (ProgramType::BPF_PROG_TYPE_SK_LOOKUP, AttachType::BPF_SK_LOOKUP);
-    load(kind, name, instructions, &mut []).or_else(|error| {
+    load(kind, name, instructions, &mut []).map_err(|error| {
         let log = refusal(kind, instructions).unwrap_or_default();
         let tail: Vec<_> = log.lines().rev().take(3).collect();
-        Err(io::Error::new(
-            error.kind(),
-            format!("{error}; verifier: {}", tail.join(" < ")),
-        ))
+        io::Error::new(error.kind(), format!("{error}; verifier: {}", tail.join(" < ")))
     })
 }
 
