@@ -233,8 +233,8 @@ impl Words<'_> {
     }
 }
 
-fn rows<T>(
-    iter: impl Iterator<Item = Result<T, aya::maps::MapError>>,
+fn rows<T, E: std::error::Error + Send + Sync + 'static>(
+    iter: impl Iterator<Item = Result<T, E>>,
     row: impl Fn(T) -> Value,
 ) -> anyhow::Result<Vec<Value>> {
     iter.map(|entry| entry.map(&row).context("reading the map"))

@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use aya::programs::loaded_programs;
 use serde::Serialize;
 
 use super::Exit;
@@ -10,6 +9,7 @@ use super::output::{self, Format};
 use crate::config::Paths;
 use crate::datapath::features::{FEATURES, kernel_version};
 use crate::datapath::pins::is_bpffs;
+use crate::datapath::remnants::is_loaded;
 
 /// One thing that was looked at.
 #[derive(Debug, Serialize)]
@@ -173,10 +173,8 @@ fn ipv6() -> Check {
 
 /// Cilium's socket load-balancing rewrites destinations in connect hooks of its own.
 fn cilium() -> Check {
-    let is_cilium = |name: &str| name.starts_with("cil_sock4_connec") || name.starts_with("cil_sock6_connec");
-    let found = loaded_programs()
-        .filter_map(Result::ok)
-        .any(|info| info.name_as_str().is_some_and(is_cilium));
+    let found =
+        is_loaded(|name| name.starts_with("cil_sock4_connec") || name.starts_with("cil_sock6_connec"));
     if found {
         let effect = "Cilium's socket load-balancer rewrites Service addresses before the proxy sees them";
         let fix = "set socketLB.hostNamespaceOnly=true in Cilium's chart, unless it is set already";

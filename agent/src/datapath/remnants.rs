@@ -82,3 +82,10 @@ pub fn remove_pins(pins: &Pins) -> Result<usize, PinsError> {
     }
     Ok(files.len() + folders.len())
 }
+
+/// Whether the kernel has a program, of anybody, whose name (at most 15 bytes) satisfies `wanted`.
+pub fn is_loaded(wanted: impl Fn(&str) -> bool) -> bool {
+    loaded_programs()
+        .filter_map(Result::ok)
+        .any(|info| info.name_as_str().is_some_and(&wanted))
+}

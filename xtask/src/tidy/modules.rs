@@ -8,7 +8,7 @@ use super::tree::Tree;
 /// A module of the agent and the others that it may import. Downwards only, in reading order: siblings on one level do
 /// not know each other, and what enrolment needs of the outside are traits in `ports`.
 const ALLOWED: &[(&str, &[&str])] = &[
-    ("main", &["app", "cli", "config"]),
+    ("main", &["app", "chain", "cli", "config"]),
     (
         "cli",
         &[
@@ -23,9 +23,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     ("enrol", &["ports"]),
     ("source", &["ports"]),
-    ("datapath", &["netns", "ports", "sys"]),
+    ("datapath", &["chain", "netns", "ports", "sys"]),
     ("zds", &["netns", "ports", "sys"]),
     ("netns", &["ports", "sys"]),
+    ("chain", &[]),
     ("config", &[]),
     ("lock", &[]),
     ("ports", &[]),
