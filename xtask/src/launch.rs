@@ -1,7 +1,6 @@
 //! Running what was built as root: the environment of tests, demo and benchmarks, and the verbs `demo` and `bench`.
 
 use std::ffi::OsString;
-use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context as _, bail};
@@ -51,13 +50,12 @@ pub(crate) fn demo(workspace: &Workspace, args: &DemoArgs) -> anyhow::Result<boo
     setup::ensure(workspace, &[setup::BUILD, setup::TESTS, kube])?;
     build::all(workspace)?;
     let flags = [("--keep", args.keep), ("--kube", args.kube)];
-    launch(
-        workspace,
-        "meshgate-demo",
-        flags
-            .into_iter()
-            .filter_map(|(flag, given)| given.then_some(flag)),
-    )
+    let flags: Vec<_> = flags
+        .iter()
+        .filter(|(_, given)| *given)
+        .map(|(flag, _)| *flag)
+        .collect();
+    launch(workspace, "meshgate-demo", &flags)
 }
 
 /// The verb `bench`.
@@ -69,24 +67,18 @@ pub(crate) fn bench(workspace: &Workspace, args: &BenchArgs) -> anyhow::Result<b
         Subject::Redirect => "redirect",
         Subject::Enrol => "enrol",
     };
-    let json: &[&str] = if args.output == Output::Json {
-        &["--output", "json"]
-    } else {
-        &[]
+    let output = match args.output {
+        Output::Table => "table",
+        Output::Json => "json",
     };
-    launch(
-        workspace,
-        "meshgate-bench",
-        [subject].into_iter().chain(json.iter().copied()),
-    )
+    launch(workspace, "meshgate-bench", &[subject, "--output", output])
 }
 
 /// Where tests, demo and benchmarks find what was built and brought. What is not here is not named.
-pub(crate) fn environment(workspace: &Workspace, object: &Path) -> Vec<(&'static str, OsString)> {
+pub(crate) fn environment(workspace: &Workspace) -> Vec<(&'static str, OsString)> {
     let mut variables = vec![
-        (OBJECT_VARIABLE, object.into()),
+        (OBJECT_VARIABLE, build::object_path(workspace).into()),
         ("MESHGATE_BIN_DIR", workspace.binaries().into()),
-        ("MESHGATE_BIN", workspace.binaries().join("meshgate").into()),
     ];
     variables.extend(setup::kube(workspace).map(|folder| ("KUBEBUILDER_ASSETS", folder.into())));
     variables.extend(setup::envoy().map(|binary| ("MESHGATE_ENVOY", binary.into())));
@@ -96,26 +88,20 @@ pub(crate) fn environment(workspace: &Workspace, object: &Path) -> Vec<(&'static
 /// An error that says how to become root.
 pub(crate) fn require_root(verb: &str) -> anyhow::Result<()> {
     if !is_root() {
-        bail!(
-            "{verb} makes network namespaces and loads programs: run `sudo -E env PATH=$PATH cargo xtask {verb}`"
-        );
+        bail!("root makes namespaces and loads programs: run `sudo -E env PATH=$PATH cargo xtask {verb}`");
     }
     Ok(())
 }
 
 /// Becomes the program, so that its signals and its exit code are those of the verb.
-fn launch<'a>(
-    workspace: &Workspace,
-    name: &str,
-    args: impl Iterator<Item = &'a str>,
-) -> anyhow::Result<bool> {
+fn launch(workspace: &Workspace, name: &str, args: &[&str]) -> anyhow::Result<bool> {
     use std::os::unix::process::CommandExt as _;
-    let object = build::object_path(workspace);
-    let mut command = Command::new(workspace.binaries().join(name));
+    let program = workspace.binaries().join(name);
+    let mut command = Command::new(&program);
     command
         .args(args)
-        .envs(environment(workspace, &object))
+        .envs(environment(workspace))
         .current_dir(&workspace.root);
     say(format!("running {}", display(&command)));
-    Err(command.exec()).with_context(|| format!("cannot start {}", workspace.binaries().join(name).display()))
+    Err(command.exec()).with_context(|| format!("cannot start {}", program.display()))
 }

@@ -10,6 +10,7 @@ mod report;
 mod setup;
 mod summary;
 mod test;
+mod testrun;
 mod tidy;
 mod toolchain;
 mod workspace;

@@ -1,7 +1,9 @@
 //! The verb `test`: every check and test that can run here, one summary, one closing line.
 
-use std::path::Path;
+use std::process::Command;
 use std::thread;
+
+use anyhow::Context as _;
 
 use crate::build;
 use crate::check;
@@ -13,6 +15,8 @@ use crate::workspace::Workspace;
 
 /// End-to-end tests at a time: most wait for the kernel, but a test with an API server needs half a GB and a core.
 const PARALLEL_TESTS: usize = 4;
+/// Passing tests tell there that they were skipped.
+const SHOW_SKIPPED: &str = "--show-output";
 
 /// What `test` was asked.
 #[derive(clap::Args)]
@@ -27,7 +31,7 @@ pub(crate) struct Args {
 /// The verb.
 pub(crate) fn run(workspace: &Workspace, args: &Args) -> anyhow::Result<bool> {
     if !args.fast {
-        require_root("test (without --fast)")?;
+        require_root("test").context("`cargo xtask test --fast` leaves out what needs root")?;
     }
     let mut summary = Summary::default();
     if args.fast {
@@ -55,10 +59,7 @@ fn everything(workspace: &Workspace, args: &Args, summary: &mut Summary) {
                 .unwrap_or_else(|_| anyhow::bail!("its build panicked"))
         });
         if built && served {
-            summary.tests(
-                "end to end",
-                &mut end_to_end(workspace, &build::object_path(workspace), args),
-            );
+            summary.tests("end to end", &mut end_to_end(workspace, args));
         } else {
             summary.step("end to end", || {
                 anyhow::bail!("not run, because a step before it failed")
@@ -73,19 +74,20 @@ fn without_root(workspace: &Workspace, args: &Args, summary: &mut Summary) {
         check::docs(workspace, summary);
     }
     let mut unit = cargo();
-    unit.args(["test", "--no-fail-fast"]).current_dir(&workspace.root);
-    unit.arg("--").args(&args.filter);
+    unit.args(["test", "--no-fail-fast", "--", SHOW_SKIPPED])
+        .args(&args.filter)
+        .current_dir(&workspace.root);
     summary.tests("unit", &mut unit);
 }
 
-fn end_to_end(workspace: &Workspace, object: &Path, args: &Args) -> std::process::Command {
+fn end_to_end(workspace: &Workspace, args: &Args) -> Command {
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let mut tests = cargo();
     tests
-        .args(["test", "--no-fail-fast", "--package", "tests", "--"])
+        .args(["test", "--no-fail-fast", "--package", "tests", "--", SHOW_SKIPPED])
         .arg(format!("--test-threads={}", cores.min(PARALLEL_TESTS)))
         .args(&args.filter)
-        .envs(environment(workspace, object))
+        .envs(environment(workspace))
         .current_dir(&workspace.root);
     tests
 }

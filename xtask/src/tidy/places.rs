@@ -1,4 +1,4 @@
-//! Words of code that belong in certain places only: `unsafe`, and the doors to the kernel and to other programs.
+//! Words of code that belong in certain places only: `unsafe`, the doors to the kernel and to other programs, `sleep`.
 
 use super::code::{find_word, line, without_tests};
 use super::tree::Tree;
@@ -65,6 +65,13 @@ const RULES: &[Rule] = &[
         allowed: &[],
         tests: false,
         why: "the agent starts no other program: no iptables, nft, ip or tc binary",
+    },
+    Rule {
+        word: "sleep",
+        within: &["tests/tests/"],
+        allowed: &[],
+        tests: true,
+        why: "a test waits for the event itself, not for a time",
     },
 ];
 
