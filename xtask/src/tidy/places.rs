@@ -79,11 +79,7 @@ pub(super) fn problems(tree: &Tree) -> Vec<String> {
     let mut problems = Vec::new();
     for (path, file) in tree.files("", ".rs") {
         for rule in RULES.iter().filter(|rule| rule.holds_in(path)) {
-            let code = if rule.tests {
-                file.code.clone()
-            } else {
-                without_tests(&file.code)
-            };
+            let code = rule.code(path, &file.code);
             let places = find_word(&code, rule.word);
             problems.extend(
                 places.map(|at| format!("{path}:{}: `{}`: {}", line(&code, at), rule.word, rule.why)),
@@ -94,6 +90,16 @@ pub(super) fn problems(tree: &Tree) -> Vec<String> {
 }
 
 impl Rule {
+    /// The code under the rule, line by line where it was.
+    fn code(&self, path: &str, code: &str) -> String {
+        let is_test = path.split('/').any(|part| part == "tests" || part == "tests.rs");
+        match (self.tests, is_test) {
+            (true, _) => code.to_owned(),
+            (false, true) => String::new(),
+            (false, false) => without_tests(code),
+        }
+    }
+
     /// Whether the file is under the rule.
     fn holds_in(&self, path: &str) -> bool {
         let under = |folders: &[&str]| folders.iter().any(|folder| path.starts_with(folder));
@@ -149,7 +155,13 @@ mod tests {
             ),
             [""; 0]
         );
-        assert_eq!(of("tests/src/node.rs", text), [""; 0]);
+        for path in [
+            "agent/src/zds/tests/garbage.rs",
+            "agent/src/zds/tests.rs",
+            "tests/src/node.rs",
+        ] {
+            assert_eq!(of(path, text), [""; 0], "{path}");
+        }
     }
 
     #[test]
