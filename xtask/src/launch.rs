@@ -32,6 +32,9 @@ pub(crate) struct BenchArgs {
     /// How the figures are printed
     #[arg(short, long, value_enum, default_value_t = Output::Table)]
     output: Output,
+    /// Options of meshgate-bench itself; `-- --help` lists them
+    #[arg(last = true)]
+    more: Vec<String>,
 }
 
 /// What can be measured.
@@ -71,7 +74,9 @@ pub(crate) fn bench(workspace: &Workspace, args: &BenchArgs) -> anyhow::Result<b
         Output::Table => "table",
         Output::Json => "json",
     };
-    launch(workspace, "meshgate-bench", &[subject, "--output", output])
+    let more = args.more.iter().map(String::as_str);
+    let args: Vec<_> = [subject, "--output", output].into_iter().chain(more).collect();
+    launch(workspace, "meshgate-bench", &args)
 }
 
 /// Where tests, demo and benchmarks find what was built and brought. What is not here is not named.

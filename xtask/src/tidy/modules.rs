@@ -7,31 +7,24 @@ use super::tree::Tree;
 
 /// A module of the agent and the others that it may import. Downwards only, in reading order: siblings on one level do
 /// not know each other, and what enrolment needs of the outside are traits in `ports`.
-const ALLOWED: &[(&str, &[&str])] = &[
-    ("main", &["app", "chain", "cli", "config"]),
-    (
-        "cli",
-        &[
-            "app", "config", "datapath", "lock", "netns", "ports", "report", "sys",
-        ],
-    ),
+const ALLOWED: &[(&str, &str)] = &[
+    ("main", "app chain cli config"),
+    ("cli", "app config datapath lock netns ports report sys"),
     (
         "app",
-        &[
-            "config", "datapath", "enrol", "lock", "netns", "ports", "report", "source", "sys", "zds",
-        ],
+        "config datapath enrol lock netns ports report source sys zds",
     ),
-    ("enrol", &["ports"]),
-    ("source", &["ports"]),
-    ("datapath", &["chain", "netns", "ports", "sys"]),
-    ("zds", &["netns", "ports", "sys"]),
-    ("netns", &["ports", "sys"]),
-    ("chain", &[]),
-    ("config", &[]),
-    ("lock", &[]),
-    ("ports", &[]),
-    ("report", &[]),
-    ("sys", &[]),
+    ("enrol", "ports"),
+    ("source", "ports"),
+    ("datapath", "chain netns ports sys"),
+    ("zds", "netns ports sys"),
+    ("netns", "ports sys"),
+    ("chain", ""),
+    ("config", ""),
+    ("lock", ""),
+    ("ports", ""),
+    ("report", ""),
+    ("sys", ""),
 ];
 const SOURCE: &str = "agent/src/";
 const TABLE: &str = "xtask/src/tidy/modules.rs";
@@ -55,7 +48,7 @@ pub(super) fn problems(tree: &Tree) -> Vec<String> {
         };
         for (at, import) in imports(&file.code, if module == "main" { "agent" } else { "crate" }) {
             // Other names are items of the crate's root, not modules.
-            if modules.contains(import) && import != module && !allowed.contains(&import) {
+            if modules.contains(import) && import != module && allowed.split(' ').all(|name| name != import) {
                 let at = line(&file.code, at);
                 problems.push(format!(
                     "{path}:{at}: `{module}` must not import `{import}` (table in {TABLE})"
@@ -131,7 +124,7 @@ mod tests {
     fn the_table_has_no_cycle_and_names_only_its_own_rows() {
         let below = |name: &str| ALLOWED.iter().position(|(module, _)| *module == name);
         for (row, (module, allowed)) in ALLOWED.iter().enumerate() {
-            for other in *allowed {
+            for other in allowed.split(' ').filter(|name| !name.is_empty()) {
                 assert!(
                     below(other).is_some_and(|other| other > row),
                     "{module} → {other} does not point downwards"
