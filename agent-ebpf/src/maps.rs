@@ -55,8 +55,3 @@ pub(crate) static SOCKETS: SkStorage<Socket> = SkStorage::new();
 #[btf_map]
 pub(crate) static COUNTERS: PerCpuHashMap<NetnsKey, PodCounters, { limits::PODS + 1 }, ON_DEMAND> =
     PerCpuHashMap::new();
-
-/// Refers to the maps that only people read: the linker drops what no program refers to. Called where it costs nothing.
-pub(crate) fn keep() {
-    core::hint::black_box((&raw const NAMES, &raw const NETWORKS));
-}

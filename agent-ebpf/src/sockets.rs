@@ -16,7 +16,7 @@ use aya_ebpf::programs::SockOpsContext;
 
 use crate::context::{Established, netns, pod, reuse_address};
 use crate::count::count;
-use crate::maps::{ADDRESSES, HANDOVER, LISTENERS, SETTINGS, TRUSTED, keep};
+use crate::maps::{ADDRESSES, HANDOVER, LISTENERS, SETTINGS, TRUSTED};
 use crate::storage;
 
 /// Sock_ops programs answer only questions that we do not ask.
@@ -223,7 +223,6 @@ fn proxy_accepted(ctx: &SockOpsContext) {
 /// The proxy listens in some network namespace; children inherit the option.
 #[inline(always)]
 fn proxy_listens(ctx: &SockOpsContext) {
-    keep();
     reuse_address(ctx);
     if ctx.local_port() != u32::from(ports::INBOUND) {
         return;

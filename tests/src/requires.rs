@@ -31,3 +31,14 @@ pub fn program(test: &str, variable: &str) -> Option<PathBuf> {
     }
     None
 }
+
+/// Whether a command is installed. Says so when it is not.
+#[must_use]
+pub fn command(test: &str, name: &str) -> bool {
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&folders).any(|folder| folder.join(name).is_file());
+    if !found {
+        skip(test, &format!("{name} is not installed"));
+    }
+    found
+}

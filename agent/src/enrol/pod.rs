@@ -99,6 +99,12 @@ impl Pod {
         self.admissions.push(reply);
     }
 
+    /// Notes that somebody is not there yet, which is no failure.
+    pub(super) fn waits(&mut self, error: &PortError) {
+        tracing::debug!(pod = %self.pod, "{error}");
+        self.error = Some(error.to_string());
+    }
+
     /// Notes a failure.
     pub(super) fn failed(&mut self, error: &PortError) {
         let text = error.to_string();

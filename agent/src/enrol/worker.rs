@@ -233,12 +233,14 @@ where
             self.queue.push(&call.uid);
             return;
         };
-        pod.failed(&error);
         // While proxies wait for the start to end, nobody can answer either.
         let nobody_there = self.proxies.is_empty() || !*self.adopted.borrow();
-        match call.step {
-            Step::ProxyAdd if nobody_there => pod.have.apply(&Event::NoProxy),
-            _ => pod.have.apply(&Event::Failed(&call.step)),
+        if call.step == Step::ProxyAdd && nobody_there {
+            pod.waits(&error);
+            pod.have.apply(&Event::NoProxy);
+        } else {
+            pod.failed(&error);
+            pod.have.apply(&Event::Failed(&call.step));
         }
         if call.step == Step::ProxyDel {
             self.try_again_later(&call.uid);
