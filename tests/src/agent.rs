@@ -44,6 +44,9 @@ pub struct PodStatus {
 /// An agent of a node.
 #[derive(Debug)]
 pub struct Agent {
+    /// Flags that every verb takes.
+    paths: Vec<String>,
+    /// Flags of `run` only.
     flags: Vec<String>,
     command: Recipe,
     run_dir: PathBuf,
@@ -87,20 +90,19 @@ impl Agent {
         let (program, run_dir) = (programs::find("meshgate")?, node.run_dir().join("agent"));
         fs::create_dir_all(&run_dir)?;
         let text = |path: &std::path::Path| path.display().to_string();
-        let pairs = [
-            ("--source", source.to_owned()),
-            ("--node", node.name().to_owned()),
-            ("--cluster", "test".to_owned()),
+        let paths = words(&[
             ("--cgroup-root", text(node.cgroup())),
             ("--bpffs", text(node.bpffs())),
             ("--run-dir", text(&run_dir)),
-            ("--zds-socket", text(&node.zds_socket())),
             ("--host-netns", text(&node.netns().path())),
-        ];
-        let flags = pairs
-            .into_iter()
-            .flat_map(|(flag, value)| [flag.to_owned(), value]);
-        let flags = flags.chain(more.iter().map(ToString::to_string)).collect();
+        ]);
+        let mut flags = words(&[
+            ("--source", source.to_owned()),
+            ("--node", node.name().to_owned()),
+            ("--cluster", "test".to_owned()),
+            ("--zds-socket", text(&node.zds_socket())),
+        ]);
+        flags.extend(more.iter().map(ToString::to_string));
         let (netns, group) = (node.netns().path(), node.cgroup().join("node/agent"));
         let command = Recipe(Box::new(move || {
             let mut command = Command::new(&program);
@@ -109,6 +111,7 @@ impl Agent {
             Ok(command)
         }));
         Ok(Self {
+            paths,
             flags,
             command,
             log: run_dir.join("agent.log"),
@@ -118,25 +121,65 @@ impl Agent {
     }
 
     fn launch(&mut self) -> Result<()> {
-        let ready = self.run_dir.join("ready");
+        self.spawn()?;
+        self.wait_until_ready()
+    }
+
+    /// Starts it and does not wait: for tests that kill it at any moment.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn spawn(&mut self) -> Result<()> {
         // A killed agent leaves its files behind, and what they say is not what the new one says.
-        for file in [&ready, &self.run_dir.join("status.json")] {
-            let _ = fs::remove_file(file);
+        for file in ["ready", "status.json"] {
+            let _ = fs::remove_file(self.run_dir.join(file));
         }
         let log = OpenOptions::new().create(true).append(true).open(&self.log)?;
         let mut command = self.command()?;
         command
-            .arg("run")
+            .args(self.arguments(&["run"]))
             .args(&self.flags)
             .stdout(log.try_clone()?)
             .stderr(log);
         self.process = Some(Process::start("meshgate run", &mut command)?);
+        Ok(())
+    }
+
+    /// Waits until it is ready: all pods of the node are known, and proxies are served.
+    ///
+    /// # Errors
+    /// When it ends or does not become ready; its log is in the error.
+    pub fn wait_until_ready(&mut self) -> Result<()> {
+        let ready = self.run_dir.join("ready");
         self.until(&ready, "the agent to be ready", || {
             Ok(ready.exists().then_some(()))
         })
     }
 
-    fn command(&self) -> Result<Command> {
+    /// The arguments of a verb on this node.
+    #[must_use]
+    pub fn arguments(&self, verb: &[&str]) -> Vec<String> {
+        let verb = verb.iter().map(ToString::to_string);
+        verb.chain(self.paths.iter().cloned()).collect()
+    }
+
+    /// The flags of `run` beside those of every verb.
+    #[must_use]
+    pub fn run_flags(&self) -> &[String] {
+        &self.flags
+    }
+
+    /// Folder of its lock and of what it says of itself.
+    #[must_use]
+    pub fn run_dir(&self) -> &std::path::Path {
+        &self.run_dir
+    }
+
+    /// A command that runs the binary on this node, where the agent would be.
+    ///
+    /// # Errors
+    /// When the node is gone.
+    pub fn command(&self) -> Result<Command> {
         (self.command.0)()
     }
 
@@ -208,7 +251,7 @@ impl Agent {
     /// When it cannot be started.
     pub fn cli(&self, verb: &[&str]) -> Result<Output> {
         let mut command = self.command()?;
-        command.args(verb).args(&self.flags);
+        command.args(self.arguments(verb));
         command
             .output()
             .with_context(|| format!("running meshgate {verb:?}"))
@@ -220,7 +263,7 @@ impl Agent {
     /// When it fails or prints no JSON.
     pub fn cli_json(&self, verb: &[&str]) -> Result<Value> {
         let mut command = self.command()?;
-        crate::pod::json_output(command.args(verb).args(&self.flags).args(["-o", "json"]))
+        crate::pod::json_output(command.args(self.arguments(verb)).args(["-o", "json"]))
     }
 
     /// Process id, while it runs.
@@ -258,6 +301,11 @@ impl Agent {
     pub fn log(&self) -> String {
         fs::read_to_string(&self.log).unwrap_or_default()
     }
+}
+
+fn words(pairs: &[(&str, String)]) -> Vec<String> {
+    let both = |(flag, value): &(&str, String)| [(*flag).to_owned(), value.clone()];
+    pairs.iter().flat_map(both).collect()
 }
 
 impl Drop for Agent {

@@ -10,6 +10,9 @@ pub mod spec;
 pub mod agent;
 pub mod proxy;
 
+pub mod escape;
+pub mod moments;
+
 pub mod envoy;
 pub mod iptables;
 pub mod ztunnel;
@@ -21,6 +24,7 @@ pub mod crowd;
 pub mod leftovers;
 pub mod mesh;
 pub mod netns;
+pub mod pins;
 pub mod process;
 pub mod programs;
 pub mod pump;
@@ -31,6 +35,7 @@ pub mod wait;
 pub use agent::Agent;
 pub use mesh::Mesh;
 pub use node::Node;
+pub use pins::Pins;
 pub use pod::Pod;
 pub use proxy::Proxy;
 pub use spec::PodSpec;

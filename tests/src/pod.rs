@@ -145,8 +145,16 @@ impl Pod {
     /// # Errors
     /// When the pod is gone.
     pub fn command(&self, program: &Path) -> Result<Command> {
+        self.command_in(None, program)
+    }
+
+    /// Like [`Pod::command`], in this cgroup instead of the container's.
+    ///
+    /// # Errors
+    /// When the pod or the cgroup is gone.
+    pub fn command_in(&self, cgroup: Option<&Path>, program: &Path) -> Result<Command> {
         let mut command = Command::new(program);
-        enter(&mut command, &self.netns, &self.container)?;
+        enter(&mut command, &self.netns, cgroup.unwrap_or(&self.container))?;
         Ok(command)
     }
 

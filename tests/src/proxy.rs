@@ -3,7 +3,7 @@
 
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use rustix::process::Signal;
@@ -73,6 +73,10 @@ pub struct Connection {
     pub destination: SocketAddr,
     /// Who said so.
     pub answer: Answer,
+    /// The proxy's own address on the connection to the destination, if there is one: what the destination sees of a
+    /// connection that came through the proxy. Never v4-mapped.
+    #[serde(default)]
+    pub upstream: Option<SocketAddr>,
     /// `ok`, or why it was refused.
     pub result: String,
 }
@@ -116,13 +120,21 @@ impl Proxy {
     /// # Errors
     /// When it cannot be started.
     pub fn start(node: &Node, name: &str, options: &[&str]) -> Result<Self> {
+        Self::start_in(node, name, None, options)
+    }
+
+    /// Like [`Proxy::start`], with its process in this cgroup instead of its pod's.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn start_in(node: &Node, name: &str, cgroup: Option<&Path>, options: &[&str]) -> Result<Self> {
         let pod = node.pod_with(
             PodSpec::new(name)
                 .namespace("istio-system")
                 .label("app", "ztunnel"),
         )?;
         let log = node.run_dir().join(format!("{name}.jsonl"));
-        let mut command = pod.command(&programs::find("meshgate-testproxy")?)?;
+        let mut command = pod.command_in(cgroup, &programs::find("meshgate-testproxy")?)?;
         command
             .arg("--zds-socket")
             .arg(node.zds_socket())

@@ -9,6 +9,8 @@ use std::process::Command;
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
+pub mod bpf;
+
 /// Moves the process that `command` starts into a network namespace, and into a cgroup by its open `cgroup.procs`.
 pub fn enter_on_exec(command: &mut Command, netns: OwnedFd, cgroup: Option<OwnedFd>) {
     let enter = move || {

@@ -24,7 +24,11 @@ pub fn for_file<T>(
 ) -> Result<T> {
     let folder = file.parent().context("a file without a folder")?;
     let inotify = init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
-    let changes = WatchFlags::CREATE | WatchFlags::MOVED_TO | WatchFlags::MODIFY | WatchFlags::CLOSE_WRITE;
+    let changes = WatchFlags::CREATE
+        | WatchFlags::DELETE
+        | WatchFlags::MOVED_TO
+        | WatchFlags::MODIFY
+        | WatchFlags::CLOSE_WRITE;
     add_watch(&inotify, folder, changes).with_context(|| format!("watching {}", folder.display()))?;
     let deadline = Instant::now() + LIMIT;
     loop {

@@ -102,6 +102,11 @@ impl Server {
                 peer,
                 destination,
                 answer,
+                upstream: upstream
+                    .as_ref()
+                    .ok()
+                    .and_then(|stream| stream.local_addr().ok())
+                    .map(canonical),
                 result,
             })
         });
