@@ -3,7 +3,9 @@
 //! stays captured, for the next agent.
 
 mod account;
+mod cgroups;
 mod logging;
+mod proxies;
 
 use std::fs::File;
 use std::path::Path;
@@ -15,7 +17,7 @@ use agent_core::facts::{Fact, Place};
 use agent_core::selector::{EnablementSelector, istio_defaults, validate};
 use anyhow::Context;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::{broadcast, mpsc};
+use tokio::sync::mpsc;
 
 use crate::config::{ConfigError, Paths, RunArgs, Source, cgroup2_mount};
 use crate::datapath::kernel::{self, KernelDatapath};
@@ -23,13 +25,14 @@ use crate::enrol::{Enrolment, Handle, Ports};
 use crate::lock;
 use crate::netns::enter::cookie;
 use crate::netns::find::CgroupFinder;
-use crate::ports::{PodStatus, ProxyPeer};
+use crate::ports::PodStatus;
 use crate::source::connection::Connection;
 use crate::source::file::FileSource;
 use crate::source::kube::KubeSource;
 use crate::source::status::{KubeStatus, NoStatus};
-use crate::zds::{self, Event, Zds};
+use crate::zds::{self, Zds};
 use account::Account;
+use proxies::{TurnedAway, on_connect};
 
 /// Facts on their way from the source to the worker.
 const FACTS: usize = 1024;
@@ -145,7 +148,8 @@ async fn serve<S: PodStatus + 'static>(
         received,
     } = parts;
     let worker: Arc<OnceLock<Handle>> = Arc::default();
-    let zds = Zds::bind(zds_config(args), on_connect(worker.clone()))?;
+    let turned_away = TurnedAway::default();
+    let zds = Zds::bind(zds_config(args), on_connect(worker.clone(), turned_away.clone()))?;
     let events = zds.events();
     let ports = Ports {
         datapath,
@@ -155,11 +159,18 @@ async fn serve<S: PodStatus + 'static>(
     };
     let (enrolment, handle) = Enrolment::new(catalog, ports, received);
     let _ = worker.set(handle.clone());
-    let account = Account::new(paths, place, source_name, zds.clone(), handle.clone());
+    let account = Account::new(
+        paths,
+        place,
+        source_name,
+        zds.clone(),
+        handle.clone(),
+        &turned_away,
+    );
     tokio::select! {
         ended = enrolment.run() => ended.context("enrolment"),
         ended = source => ended.context("the source ended"),
-        () = tell_of_proxies(&zds, events, &handle) => anyhow::bail!("the ZDS server ended"),
+        () = proxies::follow(&zds, events, &handle) => anyhow::bail!("the ZDS server ended"),
         ended = account.keep() => ended.context("writing the status"),
         ended = start(&zds, &handle, paths) => ended,
         ended = told_to_stop() => ended,
@@ -183,41 +194,6 @@ fn zds_config(args: &RunArgs) -> zds::Config {
         proc_root: args.proc_root(),
         cgroup_root: cgroup2_mount(&mounts).unwrap_or_else(|| Path::new("/sys/fs/cgroup").to_owned()),
         ..zds::Config::default()
-    }
-}
-
-/// Attaches a proxy's programs before it hears of its first pod.
-fn on_connect(worker: Arc<OnceLock<Handle>>) -> zds::OnConnect {
-    Box::new(move |peer: ProxyPeer| {
-        let worker = worker.clone();
-        Box::pin(async move {
-            let Some(handle) = worker.get() else { return Ok(()) };
-            let described = format!("pid {} in {}", peer.pid, peer.cgroup.display());
-            let adopted = handle.attach_proxy(peer).await?;
-            tracing::info!(adopted, "a proxy is attached: {described}");
-            Ok(())
-        })
-    })
-}
-
-/// Passes the news of the proxies on to the worker.
-async fn tell_of_proxies(zds: &Zds, mut events: broadcast::Receiver<Event>, handle: &Handle) {
-    loop {
-        let told = match events.recv().await {
-            Ok(Event::SnapshotDone { refused, .. }) => handle.snapshot_done(refused).await,
-            Ok(_) | Err(broadcast::error::RecvError::Lagged(_)) => {
-                let alive = zds
-                    .connections()
-                    .into_iter()
-                    .map(|connection| connection.peer)
-                    .collect();
-                handle.proxies(alive).await
-            }
-            Err(broadcast::error::RecvError::Closed) => return,
-        };
-        if told.is_err() {
-            return;
-        }
     }
 }
 

@@ -61,7 +61,10 @@ pub fn verdict(
     }
     Ok(Verdict {
         accepted: seen.len(),
-        escaped: seen.iter().filter(|address| escaped(&mut ports, **address)).count(),
+        escaped: seen
+            .iter()
+            .filter(|address| escaped(&mut ports, **address))
+            .count(),
     })
 }
 

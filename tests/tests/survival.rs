@@ -31,7 +31,10 @@ impl Load {
             let log = log.display().to_string();
             pod.serve(&["--listen", "[::]:8080", "--reply", "echo", "--log", &log])
         };
-        let servers = [serve(&mesh.outside, &outside_log)?, serve(&mesh.server, &server_log)?];
+        let servers = [
+            serve(&mesh.outside, &outside_log)?,
+            serve(&mesh.server, &server_log)?,
+        ];
         let mut clients = Vec::new();
         for (from, to) in [(&mesh.client, &mesh.outside), (&mesh.outside, &mesh.server)] {
             for ip in [to.v4(), to.v6()] {
@@ -95,7 +98,11 @@ fn nothing_escapes_and_nothing_fails_while_the_agent_is_killed_fifty_times() -> 
     }
     mesh.agent.wait_until_ready()?;
     held.close_stdin();
-    assert_eq!(held.json::<Value>()?["alive"], 20, "connections that were open live on");
+    assert_eq!(
+        held.json::<Value>()?["alive"],
+        20,
+        "connections that were open live on"
+    );
     for report in load.stop()? {
         assert_eq!(report["failed"], json!({}), "{report}");
     }
@@ -154,7 +161,10 @@ fn pods_that_join_and_leave_while_the_agent_is_killed_end_as_their_manifests_say
     let mut mesh = Mesh::new()?;
     let mut pods = Vec::new();
     for number in 0..6 {
-        pods.push((mesh.node.pod_with(PodSpec::new(&format!("flip-{number}")))?, false));
+        pods.push((
+            mesh.node.pod_with(PodSpec::new(&format!("flip-{number}")))?,
+            false,
+        ));
     }
     let proxy = mesh.proxy.process().id();
     let before = descriptors(proxy);
@@ -176,7 +186,11 @@ fn pods_that_join_and_leave_while_the_agent_is_killed_end_as_their_manifests_say
         mesh.node.apply(&[pod])?;
     }
     agree(&mut mesh, &pods)?;
-    assert_eq!(descriptors(proxy), before, "the proxy holds nothing of pods that left");
+    assert_eq!(
+        descriptors(proxy),
+        before,
+        "the proxy holds nothing of pods that left"
+    );
     Ok(())
 }
 
@@ -203,9 +217,12 @@ fn agree(mesh: &mut Mesh, pods: &[(Pod, bool)]) -> Result<()> {
     let pins = Pins::of(&mesh.node);
     let mut links: Vec<_> = captured.iter().map(ToString::to_string).collect();
     links.sort();
-    wait::for_file(&pins.links("pod").join("any"), None, &format!("links {links:?}"), || {
-        Ok((pins.link_names("pod") == links).then_some(()))
-    })?;
+    wait::for_file(
+        &pins.links("pod").join("any"),
+        None,
+        &format!("links {links:?}"),
+        || Ok((pins.link_names("pod") == links).then_some(())),
+    )?;
     let pods = captured.len();
     for (map, entries) in [
         ("PODS", pods),

@@ -6,9 +6,12 @@ use std::time::Duration;
 use agent_core::facts::Place;
 use agent_core::plan::State;
 
+use tokio::sync::watch;
+
+use super::proxies::TurnedAway;
 use crate::config::Paths;
 use crate::enrol::{self, Handle};
-use crate::report::{PodReport, Problem, ProxyReport, Report, ZdsErrors};
+use crate::report::{self, PodReport, Problem, ProxyReport, Report, ZdsErrors};
 use crate::zds::Zds;
 
 /// Changes within this time are written once.
@@ -20,10 +23,18 @@ pub(super) struct Account {
     about: Report,
     zds: Zds,
     handle: Handle,
+    turned_away: watch::Receiver<Vec<Problem>>,
 }
 
 impl Account {
-    pub(super) fn new(paths: &Paths, place: &Place, source: &str, zds: Zds, handle: Handle) -> Self {
+    pub(super) fn new(
+        paths: &Paths,
+        place: &Place,
+        source: &str,
+        zds: Zds,
+        handle: Handle,
+        turned_away: &TurnedAway,
+    ) -> Self {
         let about = Report {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
@@ -37,26 +48,34 @@ impl Account {
             about,
             zds,
             handle,
+            turned_away: turned_away.subscribe(),
         }
     }
 
-    /// Writes at once and after each change.
+    /// Writes at once and after each change. A file that cannot be written is said in the log, and tried again at the
+    /// next change: the pods must not suffer from a full disk.
     ///
     /// # Errors
-    /// When the run dir cannot be written.
+    /// When the worker has ended.
     pub(super) async fn keep(self) -> anyhow::Result<()> {
         let (mut pods, mut problems) = (self.handle.reports(), self.handle.problems());
-        let mut events = self.zds.events();
-        let mut written = Report::default();
+        let (mut events, mut turned_away) = (self.zds.events(), self.turned_away.clone());
+        let mut written = None;
         loop {
             let now = self.gather();
-            if now != written {
-                now.write(&self.run_dir)?;
-                written = now;
+            if written.as_ref() != Some(&now) {
+                written = match now.write(&self.run_dir) {
+                    Ok(()) => Some(now),
+                    Err(error) => {
+                        tracing::warn!("writing {}: {error}", report::path(&self.run_dir).display());
+                        None
+                    }
+                };
             }
             tokio::select! {
                 changed = pods.changed() => changed?,
                 changed = problems.changed() => changed?,
+                changed = turned_away.changed() => changed?,
                 // A reader that lags has missed nothing that the next gathering does not see.
                 _ = events.recv() => {}
             }
@@ -71,7 +90,8 @@ impl Account {
             cgroup: connection.peer.cgroup.display().to_string(),
             synced: connection.snapshot_done,
         });
-        let problems = self
+        let mut problems = self.turned_away.borrow().clone();
+        let known = self
             .handle
             .problems()
             .borrow()
@@ -81,7 +101,9 @@ impl Account {
                 problem: problem.problem.clone(),
                 fix: problem.fix.clone(),
             })
-            .collect();
+            .collect::<Vec<_>>();
+        problems.extend(known);
+        problems.extend(self.handle.reports().borrow().values().filter_map(failed));
         Report {
             proxies: proxies.collect(),
             zds_errors: ZdsErrors {
@@ -95,6 +117,15 @@ impl Account {
             ..self.about.clone()
         }
     }
+}
+
+/// A step for a pod fails again and again.
+fn failed(report: &enrol::Report) -> Option<Problem> {
+    Some(Problem {
+        object: format!("pod {}", report.pod),
+        problem: report.error.clone()?,
+        fix: "it is tried again by itself, at least every 5 s".to_owned(),
+    })
 }
 
 fn pod(report: &enrol::Report) -> PodReport {

@@ -1,5 +1,6 @@
 //! The datapath: loads or adopts everything at start, then captures and releases pods.
 
+use std::collections::HashMap;
 use std::fmt::Display;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -40,6 +41,8 @@ pub struct KernelDatapath {
     object: Object,
     store: Store,
     namespaces: Namespaces,
+    /// Cgroups of proxies that were attached, by id.
+    proxies: HashMap<u64, PathBuf>,
 }
 
 /// What the start found and did.
@@ -73,11 +76,12 @@ impl KernelDatapath {
         let tables = Tables::open(&pins).map_err(|error| failed(&error))?;
         let store = Store::open(tables, config.node_network.clone())?;
         let mut datapath = Self {
+            store,
+            namespaces: Namespaces::default(),
+            proxies: HashMap::new(),
             config,
             pins,
             object,
-            store,
-            namespaces: Namespaces::default(),
         };
         datapath.store.write_settings(datapath.config.node_netns)?;
         datapath.attach_node(&mut start)?;
@@ -135,15 +139,19 @@ impl KernelDatapath {
         Ok(())
     }
 
+    /// Whether the cgroup with this id was removed. The kernel detaches its links only a moment later.
+    fn is_removed(&self, id: &str) -> bool {
+        let known = id.parse().ok().and_then(|id| Some((id, self.proxies.get(&id)?)));
+        known.is_some_and(|(id, path)| links::open_cgroup(path).map_or(true, |(_, now)| now != id))
+    }
+
     fn remove_dead_proxies(&self) -> Result<usize, PortError> {
         let mut removed = 0;
         for name in names(&self.pins.proxies()).map_err(|error| pins_error(&error))? {
             let folder = self.pins.proxies().join(&name);
             let pinned = names(&folder).map_err(|error| pins_error(&error))?;
-            if pinned
-                .iter()
-                .any(|program| !links::is_dead(&folder.join(program)))
-            {
+            let is_live = |program: &String| !links::is_dead(&folder.join(program));
+            if !self.is_removed(&name) && pinned.iter().any(is_live) {
                 continue;
             }
             for program in &pinned {
@@ -250,6 +258,7 @@ impl Datapath for KernelDatapath {
                          start the proxy in a cgroup of its own";
             return Err(error_of("attach", object(), &cause, false));
         }
+        self.proxies.insert(id, peer.cgroup.clone());
         let folder = self.pins.proxy_links(id);
         std::fs::create_dir_all(&folder).map_err(|error| error_of("make", folder.display(), &error, true))?;
         let mut start = Start::default();
@@ -264,12 +273,21 @@ impl Datapath for KernelDatapath {
 
     fn retire_proxies(&mut self, alive: &[ProxyPeer]) -> Result<(), PortError> {
         self.remove_dead_proxies()?;
+        self.proxies
+            .retain(|id, path| links::open_cgroup(path).is_ok_and(|(_, now)| now == *id));
+        let mut outcome = Ok(());
         for peer in alive {
-            listeners::adopt(&mut self.store.tables.listeners, peer.pid, &self.config.proc_root).map_err(
-                |error| error_of("adopt the listeners", format!("proxy {}", peer.pid), &error, true),
-            )?;
+            match listeners::adopt(&mut self.store.tables.listeners, peer.pid, &self.config.proc_root) {
+                Ok(_) => {}
+                // It has ended meanwhile: its connection tells so next.
+                Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
+                Err(error) => {
+                    let object = format!("proxy {}", peer.pid);
+                    outcome = Err(error_of("adopt the listeners", object, &error, true));
+                }
+            }
         }
-        Ok(())
+        outcome
     }
 }
 

@@ -47,6 +47,7 @@ pub(super) enum Command {
     Proxies {
         alive: Vec<ProxyPeer>,
     },
+    ProxyCgroupGone,
     SnapshotDone {
         refused: Vec<(PodUid, String)>,
     },
@@ -123,6 +124,14 @@ impl Handle {
     /// When the worker has ended.
     pub async fn proxies(&self, alive: Vec<ProxyPeer>) -> Result<(), Stopped> {
         self.send(Command::Proxies { alive }).await
+    }
+
+    /// Tells that the cgroup of a proxy was removed, so that nothing of ours can stay attached to it.
+    ///
+    /// # Errors
+    /// When the worker has ended.
+    pub async fn proxy_cgroup_gone(&self) -> Result<(), Stopped> {
+        self.send(Command::ProxyCgroupGone).await
     }
 
     /// Tells that a proxy has answered for all pods that were remembered when it connected, and which it refused.

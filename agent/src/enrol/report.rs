@@ -22,6 +22,8 @@ pub struct Report {
     pub state: State,
     /// Why: the last error, else the reason of the wish, else what is awaited.
     pub reason: Option<String>,
+    /// The last error of a step that is being tried again.
+    pub error: Option<String>,
     /// The network namespace, when known.
     pub netns: Option<NetnsCookie>,
     /// The addresses that are captured, or should be.
@@ -40,6 +42,7 @@ impl Report {
                 Wish::Gone => "gone",
             },
             state,
+            error: error.map(str::to_owned),
             reason: error.map(str::to_owned).or_else(|| reason(wish, have, state)),
             netns: have.netns.or(entry.map(|entry| entry.netns)),
             addresses: match wish {

@@ -181,6 +181,7 @@ where
                 let _ = reply.send(self.ports.datapath.attach_proxy(&peer));
             }
             Command::Proxies { alive } => self.proxies_changed(alive),
+            Command::ProxyCgroupGone => self.retire_proxies(),
             Command::SnapshotDone { refused } => self.snapshot_done(refused),
             Command::Admit(admit) => self.admit(*admit),
         }
@@ -188,12 +189,17 @@ where
 
     fn proxies_changed(&mut self, alive: Vec<ProxyPeer>) {
         let is_over = |peer: &ProxyPeer| !alive.contains(peer);
-        if self.proxies.iter().any(is_over)
-            && let Err(error) = self.ports.datapath.retire_proxies(&alive)
-        {
+        let one_left = self.proxies.iter().any(is_over);
+        self.proxies = alive;
+        if one_left {
+            self.retire_proxies();
+        }
+    }
+
+    fn retire_proxies(&mut self) {
+        if let Err(error) = self.ports.datapath.retire_proxies(&self.proxies) {
             tracing::warn!("{error}");
         }
-        self.proxies = alive;
     }
 
     fn snapshot_done(&mut self, refused: Vec<(PodUid, String)>) {
