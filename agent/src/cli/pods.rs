@@ -95,13 +95,15 @@ fn merge(captured: &[PodEntry], report: Report) -> Vec<PodRow> {
 /// A captured pod.
 #[must_use]
 pub fn row(entry: &PodEntry) -> PodRow {
+    let mut addresses = entry.addresses.clone();
+    addresses.sort_unstable();
     PodRow {
         namespace: entry.pod.namespace.clone(),
         name: entry.pod.name.clone(),
         uid: entry.pod.uid.0.clone(),
         state: if entry.enabled { "enabled" } else { "pending" }.to_owned(),
         network: entry.network.0.clone(),
-        addresses: entry.addresses.iter().map(ToString::to_string).collect(),
+        addresses: addresses.iter().map(ToString::to_string).collect(),
         netns_cookie: entry.netns.0,
         inbound: entry.inbound,
         client_address: if entry.wire { "wire" } else { "socket" },
