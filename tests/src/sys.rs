@@ -6,6 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
+use std::time::Duration;
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
@@ -62,6 +63,23 @@ fn get_option<T: Copy>(socket: impl AsFd, level: i32, name: i32, value: &mut T) 
     } else {
         Err(io::Error::last_os_error())
     }
+}
+
+/// Processor time of all children that have ended and were waited for, and of theirs (`RUSAGE_CHILDREN`).
+///
+/// # Errors
+/// What getrusage(2) says.
+pub fn cpu_time_of_children() -> io::Result<Duration> {
+    // SAFETY: all-zero bytes are a valid `rusage`: it is plain numbers.
+    let mut usage: libc::rusage = unsafe { zeroed() };
+    // SAFETY: the kernel fills the struct behind the pointer, which outlives the call.
+    if unsafe { libc::getrusage(libc::RUSAGE_CHILDREN, &raw mut usage) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let time = |time: libc::timeval| {
+        Duration::from_secs(time.tv_sec.cast_unsigned()) + Duration::from_micros(time.tv_usec.cast_unsigned())
+    };
+    Ok(time(usage.ru_utime) + time(usage.ru_stime))
 }
 
 /// Cookie of the network namespace of a socket (`SO_NETNS_COOKIE`, Linux 5.14).

@@ -5,6 +5,7 @@
 //! removed pod's open connections alone, and dials the agent again within 250 ms at most.
 
 mod exec;
+mod forward;
 mod log;
 mod pods;
 mod relay;
@@ -21,9 +22,11 @@ use clap::Parser;
 use tests::tuning;
 use tokio::signal::unix::{SignalKind, signal};
 
+use crate::forward::Forward;
 use crate::log::Log;
 use crate::pods::Pods;
 use crate::serve::Server;
+use crate::sockets::Home;
 
 /// How long open connections may go on after SIGTERM, as ztunnel's default grace.
 const GRACE: Duration = Duration::from_secs(5);
@@ -35,8 +38,11 @@ const GRACE: Duration = Duration::from_secs(5);
 )]
 struct Options {
     /// Socket on which the agent listens.
-    #[arg(long)]
-    zds_socket: PathBuf,
+    #[arg(long, required_unless_present = "forward")]
+    zds_socket: Option<PathBuf>,
+    /// Takes no pods: listens on a port in a network namespace and forwards to this destination. For benchmarks.
+    #[arg(long, value_name = "NETNS,PORT,DESTINATION", conflicts_with = "zds_socket")]
+    forward: Vec<Forward>,
     /// Writes one JSON line for each event and connection, at once.
     #[arg(long)]
     log: Option<PathBuf>,
@@ -69,10 +75,13 @@ async fn main() -> Result<()> {
     let log = Arc::new(Log::open(options.log.as_deref())?);
     let mut terminate = signal(SignalKind::terminate())?;
     let settings = zds::Settings {
-        socket: options.zds_socket,
+        socket: options.zds_socket.unwrap_or_default(),
         refuse_every: options.refuse_pod,
         ack_delay: Duration::from_millis(options.ack_delay),
     };
+    if !options.forward.is_empty() {
+        return forward_until(&options.forward, terminate.recv()).await;
+    }
     println!("started");
     if options.zds_only {
         let mut program = exec::Program::new(options.exec);
@@ -93,4 +102,13 @@ async fn main() -> Result<()> {
         println!("{}", server.stats());
     }
     ended
+}
+
+/// Forwards until `end`.
+async fn forward_until(forwards: &[Forward], end: impl Future<Output = Option<()>>) -> Result<()> {
+    let home = Arc::new(Home::new()?);
+    forwards.iter().try_for_each(|forward| forward.start(&home))?;
+    println!("started");
+    end.await;
+    Ok(())
 }

@@ -1,0 +1,75 @@
+//! `meshgate-bench`: what redirection and enrolment cost, against no mesh, against iptables, and against the limit.
+//! docs/benchmarks.md explains each figure and holds the latest ones.
+
+mod bed;
+mod cell;
+mod enrol;
+mod figures;
+mod machine;
+mod outside;
+mod redirect;
+mod table;
+mod target;
+
+use anyhow::{Context, Result};
+use clap::{Parser, Subcommand, ValueEnum};
+use tests::tuning;
+
+/// Measures Meshgate against iptables, in namespaces of its own.
+#[derive(Debug, Parser)]
+#[command(
+    after_help = "Example: cargo xtask bench redirect\n         meshgate-bench redirect --path pod-to-pod --repeats 9 -o json\n\
+                        Needs root, iptables, and a release build."
+)]
+struct Options {
+    /// How the figures are printed
+    #[arg(short, long, global = true, value_enum, default_value = "table")]
+    output: Output,
+    /// The processor on which everything runs; default: the last one
+    #[arg(long, global = true)]
+    cpu: Option<usize>,
+    /// So short that the figures mean nothing: shows that it works
+    #[arg(long, global = true)]
+    quick: bool,
+    #[command(subcommand)]
+    subject: Subject,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Output {
+    /// For people.
+    Table,
+    /// For programs: the fields are told in docs/benchmarks.md.
+    Json,
+}
+
+#[derive(Debug, Subcommand)]
+enum Subject {
+    /// Connections, requests and bytes per second through the proxy
+    Redirect(redirect::Options),
+    /// Time to take pods into the mesh and to let them go
+    Enrol(enrol::Options),
+}
+
+fn main() -> Result<()> {
+    let options = Options::parse();
+    let last = std::thread::available_parallelism()?.get() - 1;
+    // Children inherit both: applications, proxies and agents run where this runs.
+    tuning::pin(options.cpu.unwrap_or(last))?;
+    rustix::process::setpriority_process(None, -20).context("running before others")?;
+    let report = match &options.subject {
+        Subject::Redirect(subject) => redirect::run(subject, options.quick)?,
+        Subject::Enrol(subject) => enrol::run(subject, options.quick)?,
+    };
+    match options.output {
+        Output::Table => report.lines.iter().for_each(|line| println!("{line}")),
+        Output::Json => println!("{:#}", report.json),
+    }
+    Ok(())
+}
+
+/// What a benchmark found, for people and for programs.
+struct Report {
+    lines: Vec<String>,
+    json: serde_json::Value,
+}

@@ -1,0 +1,88 @@
+//! `--keep`: a file for the reader's shell which names this node to `meshgate` and enters its pods, and what to try.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use tests::{Node, Pod, programs};
+
+use crate::scene::Scene;
+use crate::screen::Screen;
+use crate::trial::PORT;
+
+/// Writes the file and tells how to use it.
+pub(crate) fn invite(screen: &Screen, scene: &Scene) -> Result<()> {
+    let ground = &scene.ground;
+    let file = ground.node.run_dir().join("shell");
+    let text = shell(&ground.node, &[&ground.client, &ground.server, &ground.outside])?;
+    fs::write(&file, text).with_context(|| format!("writing {}", file.display()))?;
+    screen.section(
+        "It all runs until you press Ctrl-C here",
+        "In another terminal, as root, name this node to your shell first:",
+    );
+    screen.indented(&format!("\n. {}\n", file.display()));
+    screen.section("Then try", "");
+    let (manifest, outside) = (
+        ground.node.manifests().join(ground.client.file_name()),
+        &ground.outside,
+    );
+    let log = ground.node.run_dir().join("proxy.jsonl");
+    let tries = [
+        ("meshgate status".to_owned(), "how agent, links and pods are"),
+        (
+            format!("meshgate maps get --ip {}", ground.client.v4()),
+            "whose address that is",
+        ),
+        (
+            format!("client meshgate-load connect {}:{PORT}", outside.v4()),
+            "any program, as the pod client would run it",
+        ),
+        (
+            format!("client meshgate-load crr '[{}]:{PORT}'", outside.v6()),
+            "connections for a second",
+        ),
+        (
+            "meshgate counters --pod default/client".to_owned(),
+            "what was decided for them",
+        ),
+        (format!("tail -n 3 {}", log.display()), "what the proxy saw"),
+        (
+            format!("sed -i s/ambient/none/ {}", manifest.display()),
+            "the client leaves the mesh",
+        ),
+        ("meshgate pods".to_owned(), "and here is why"),
+    ];
+    for (command, what) in tries {
+        screen.indented(&format!("{command}    # {what}"));
+    }
+    Ok(())
+}
+
+/// For a POSIX shell: where `meshgate` and the tools are, where this node is, and a function for each pod.
+fn shell(node: &Node, pods: &[&Pod]) -> Result<String> {
+    let program = programs::find("meshgate")?;
+    let folder = program.parent().context("a program without a folder")?;
+    let agent = node.run_dir().join("agent");
+    let variables: [(&str, &Path); 4] = [
+        ("MESHGATE_BPFFS", node.bpffs()),
+        ("MESHGATE_RUN_DIR", &agent),
+        ("MESHGATE_CGROUP_ROOT", node.cgroup()),
+        ("MESHGATE_HOST_NETNS", &node.netns().path()),
+    ];
+    let mut text = String::from("# For a root shell, while the demo runs: . THIS_FILE\n");
+    for (name, path) in variables {
+        text += &format!("export {name}='{}'\n", path.display());
+    }
+    text += &format!("export PATH='{}':\"$PATH\"\n", folder.display());
+    // The shell in between moves itself, so that the program starts as one of the pod.
+    text += "in_pod() { sh -c 'echo 0 > \"$1/cgroup.procs\" && n=$2 && shift 2 && exec nsenter --net=\"$n\" \"$@\"' sh \"$@\"; }\n";
+    for pod in pods {
+        text += &format!(
+            "{}() {{ in_pod '{}' '{}' \"$@\"; }}\n",
+            pod.name(),
+            pod.cgroup().display(),
+            pod.netns().path().display()
+        );
+    }
+    Ok(text)
+}
