@@ -12,6 +12,7 @@ pub mod proxy;
 
 pub mod escape;
 pub mod moments;
+pub mod cluster;
 
 pub mod envoy;
 pub mod iptables;
@@ -33,6 +34,7 @@ pub mod tuning;
 pub mod wait;
 
 pub use agent::Agent;
+pub use cluster::Cluster;
 pub use mesh::Mesh;
 pub use node::Node;
 pub use pins::Pins;

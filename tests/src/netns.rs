@@ -85,17 +85,7 @@ impl Netns {
     /// # Panics
     /// When `work` does.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T> {
-        let netns = self.open()?;
-        std::thread::scope(|scope| {
-            let thread = scope.spawn(move || {
-                move_into_link_name_space(netns.as_fd(), Some(LinkNameSpaceType::Network))?;
-                Ok(work())
-            });
-            match thread.join() {
-                Ok(result) => result,
-                Err(panic) => std::panic::resume_unwind(panic),
-            }
-        })
+        run_within(&self.open()?, work)
     }
 
     /// Its cookie, the key of the agent's maps.
@@ -120,6 +110,26 @@ impl Drop for Netns {
     fn drop(&mut self) {
         delete(&self.name);
     }
+}
+
+/// Runs `work` on a thread in a namespace; see [`Netns::run`].
+///
+/// # Errors
+/// When this process may not enter it.
+///
+/// # Panics
+/// When `work` does.
+pub fn run_within<T: Send>(netns: &OwnedFd, work: impl FnOnce() -> T + Send) -> Result<T> {
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(move || {
+            move_into_link_name_space(netns.as_fd(), Some(LinkNameSpaceType::Network))?;
+            Ok(work())
+        });
+        match thread.join() {
+            Ok(result) => result,
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    })
 }
 
 /// Deletes a namespace by its name, if it is there.

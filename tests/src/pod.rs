@@ -22,6 +22,8 @@ use crate::{cgroup, programs, sys};
 pub struct Pod {
     spec: PodSpec,
     identity: Identity,
+    /// Host part of its addresses.
+    host: u32,
     netns: Netns,
     /// `kubepods/pod<uid>`.
     slice: PathBuf,
@@ -33,11 +35,14 @@ pub struct Pod {
 impl Pod {
     /// Makes the `number`th pod of a node.
     pub(crate) fn create(node: &Node, spec: PodSpec, number: u32) -> Result<Self> {
-        let uid = uid(std::process::id(), node.subnet(), number);
+        let uid = spec
+            .uid
+            .clone()
+            .unwrap_or_else(|| uid(std::process::id(), node.subnet(), number));
         let netns = Netns::create(&format!("{}.{}", node.name(), spec.name))?;
         let slice = cgroup::create(node.cgroup().join(format!("kubepods/pod{uid}")))?;
         let container = cgroup::create(slice.join(format!("{number:064x}")))?;
-        let host = number + 1;
+        let host = spec.host.unwrap_or(number + 1);
         let v4 = (spec.families != Families::V6).then(|| format!("10.{}.0.{host}", node.subnet()));
         let v6 = (spec.families != Families::V4).then(|| format!("fd00:{}::{host:x}", node.subnet()));
         let interface = format!("veth{number}");
@@ -64,6 +69,7 @@ impl Pod {
         Ok(Self {
             spec,
             identity,
+            host,
             netns,
             slice,
             container,
@@ -87,6 +93,22 @@ impl Pod {
     #[must_use]
     pub fn namespace(&self) -> &str {
         &self.spec.namespace
+    }
+
+    /// Host part of its addresses, for [`PodSpec::host`] of a pod that gets them next.
+    #[must_use]
+    pub fn host(&self) -> u32 {
+        self.host
+    }
+
+    /// What it was made from and has become, with its UID: to make its sandbox anew, with other addresses.
+    #[must_use]
+    pub fn spec(&self) -> PodSpec {
+        PodSpec {
+            uid: Some(self.uid().to_owned()),
+            host: None,
+            ..self.spec.clone()
+        }
     }
 
     /// Its addresses, IPv4 first.

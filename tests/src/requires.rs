@@ -42,3 +42,23 @@ pub fn command(test: &str, name: &str) -> bool {
     }
     found
 }
+
+/// The folder with etcd and kube-apiserver, named by `KUBEBUILDER_ASSETS`. Says so when there is none.
+#[must_use]
+pub fn control_plane(test: &str) -> Option<PathBuf> {
+    const VARIABLE: &str = "KUBEBUILDER_ASSETS";
+    let Some(folder) = std::env::var_os(VARIABLE).map(PathBuf::from) else {
+        skip(test, &format!("{VARIABLE} is not set"));
+        return None;
+    };
+    for program in ["etcd", "kube-apiserver"] {
+        if !folder.join(program).is_file() {
+            skip(
+                test,
+                &format!("{VARIABLE} names {}, which has no {program}", folder.display()),
+            );
+            return None;
+        }
+    }
+    Some(folder)
+}

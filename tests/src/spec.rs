@@ -30,6 +30,10 @@ pub struct PodSpec {
     pub labels: BTreeMap<String, String>,
     /// Annotations.
     pub annotations: BTreeMap<String, String>,
+    /// Kubernetes UID; otherwise one that no other pod of this machine has.
+    pub uid: Option<String>,
+    /// Host part of its addresses; otherwise one that no other pod of the node had.
+    pub host: Option<u32>,
 }
 
 impl PodSpec {
@@ -67,6 +71,20 @@ impl PodSpec {
     #[must_use]
     pub fn families(mut self, families: Families) -> Self {
         self.families = families;
+        self
+    }
+
+    /// With this UID, which an API server gave.
+    #[must_use]
+    pub fn uid(mut self, uid: &str) -> Self {
+        self.uid = Some(uid.to_owned());
+        self
+    }
+
+    /// With this host part of its addresses, which are given out again.
+    #[must_use]
+    pub fn host(mut self, host: u32) -> Self {
+        self.host = Some(host);
         self
     }
 
