@@ -68,6 +68,13 @@ impl Ip {
         }
     }
 
+    /// Loopback: 127.0.0.0/8, ::1.
+    #[inline(always)]
+    #[must_use]
+    pub const fn is_loopback(&self) -> bool {
+        self.is_local() && self.words()[3] != 0
+    }
+
     /// IPv6 link-local, fe80::/10.
     #[inline(always)]
     #[must_use]
@@ -171,6 +178,12 @@ mod tests {
             "::ffff:127.0.0.1",
         ] {
             assert!(local(t), "{t}");
+            let unspecified = ["0.0.0.0", "::"].contains(&t);
+            assert_ne!(
+                Ip::from(t.parse::<IpAddr>().unwrap()).is_loopback(),
+                unspecified,
+                "{t}"
+            );
         }
         for t in [
             "10.0.0.1",
@@ -180,7 +193,10 @@ mod tests {
             "::ffff:10.0.0.1",
             "fd00::1",
         ] {
-            assert!(!local(t), "{t}");
+            assert!(
+                !local(t) && !Ip::from(t.parse::<IpAddr>().unwrap()).is_loopback(),
+                "{t}"
+            );
         }
     }
 

@@ -57,8 +57,9 @@ pub struct Socket {
     pub role: u32,
     /// Original destination or client, as the role says.
     pub endpoint: Endpoint,
-    /// Address that the peer would have without capture; none if it is the true one.
-    pub peer: Ip,
+    /// Of an application's connection: the source address that we bound it to, if we did. Of the proxy's end: the source
+    /// address that the peer would have without capture, if it has another one.
+    pub source: Ip,
     /// Key of this socket's entry in `TRUSTED`: its pod's network namespace, else 0.
     pub trusted_netns: u64,
 }

@@ -33,12 +33,15 @@ enum Verdict {
 pub(crate) fn app_connect4(ctx: SockAddrContext) -> i32 {
     let netns = netns(&ctx);
     let Some(pod) = pod(&netns) else { return ALLOW };
+    if was_bound(&ctx) {
+        bind4(&ctx, &Ip::from_v4_word(0));
+    }
     match decide(&ctx, &netns, pod, ctx.ip4(), pod.ip4) {
         Verdict::Leave => ALLOW,
         Verdict::Refuse => DENY,
         Verdict::Capture(proxy) => {
-            if ctx.bound4().words()[3] == 0 {
-                bind4(&ctx, &pod.ip4);
+            if ctx.bound4().words()[3] == 0 && bind4(&ctx, &pod.ip4) {
+                remember_bound(&ctx, &pod.ip4);
             }
             ctx.set_ip4(&proxy);
             ctx.set_port(ports::OUTBOUND);
@@ -53,12 +56,15 @@ pub(crate) fn app_connect6(ctx: SockAddrContext) -> i32 {
     let Some(pod) = pod(&netns) else { return ALLOW };
     let destination = ctx.ip6();
     let source = if destination.is_v4() { pod.ip4 } else { pod.ip6 };
+    if was_bound(&ctx) {
+        bind6(&ctx, &Ip::NONE);
+    }
     match decide(&ctx, &netns, pod, destination, source) {
         Verdict::Leave => ALLOW,
         Verdict::Refuse => DENY,
         Verdict::Capture(proxy) => {
-            if ctx.bound6().is_none() {
-                bind6(&ctx, &source);
+            if ctx.bound6().is_none() && !source.is_none() && bind6(&ctx, &source) {
+                remember_bound(&ctx, &source);
             }
             ctx.set_ip6(&proxy);
             ctx.set_port(ports::OUTBOUND);
@@ -116,25 +122,43 @@ fn proxy_address(v4: bool) -> Ip {
     }
 }
 
-/// Binds to an IPv4 address; the port is chosen at connect. A socket that is bound to a port of every address cannot
-/// be bound again: it speaks from loopback, and `sockets` tells the proxy the pod's address.
+/// Whether this socket was captured before and has the source that it got then. It is connected again: after a failure,
+/// or because it was disconnected (`AF_UNSPEC`, connect(2)), where the source would go if the kernel had chosen it.
 #[inline(always)]
-fn bind4(ctx: &SockAddrContext, ip: &Ip) {
+fn was_bound(ctx: &SockAddrContext) -> bool {
+    match storage::get(ctx.sock()) {
+        Some(socket) if socket.role == role::APPLICATION && !socket.source.is_none() => {
+            socket.source = Ip::NONE;
+            true
+        }
+        _ => false,
+    }
+}
+
+/// Remembers for [`was_bound`] that the source is not the application's own choice.
+#[inline(always)]
+fn remember_bound(ctx: &SockAddrContext, source: &Ip) {
+    if let Some(socket) = storage::get(ctx.sock()) {
+        socket.source = *source;
+    }
+}
+
+/// Binds to an IPv4 address; the port is chosen at connect. A socket that is bound to a port of every address cannot
+/// be bound again: it speaks from loopback, `sockets` tells the proxy the pod's address, and `peer_name` the application.
+#[inline(always)]
+fn bind4(ctx: &SockAddrContext, ip: &Ip) -> bool {
     // `struct sockaddr_in`: family and port, address, padding.
     let mut address: [u32; 4] = [u32::from(2_u16), ip.words()[3], 0, 0];
     // SAFETY: the address is 16 bytes, as said.
-    let _ = unsafe { bpf_bind(ctx.as_ptr().cast(), (&raw mut address).cast(), 16) };
+    unsafe { bpf_bind(ctx.as_ptr().cast(), (&raw mut address).cast(), 16) == 0 }
 }
 
 /// Binds to an IPv6 address (may be v4-mapped), as [`bind4`].
 #[inline(always)]
-fn bind6(ctx: &SockAddrContext, ip: &Ip) {
-    if ip.is_none() {
-        return;
-    }
+fn bind6(ctx: &SockAddrContext, ip: &Ip) -> bool {
     let words = ip.words();
     // `struct sockaddr_in6`: family and port, flow information, address, scope.
     let mut address: [u32; 7] = [u32::from(10_u16), 0, words[0], words[1], words[2], words[3], 0];
     // SAFETY: the address is 28 bytes, as said.
-    let _ = unsafe { bpf_bind(ctx.as_ptr().cast(), (&raw mut address).cast(), 28) };
+    unsafe { bpf_bind(ctx.as_ptr().cast(), (&raw mut address).cast(), 28) == 0 }
 }

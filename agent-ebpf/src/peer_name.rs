@@ -1,4 +1,4 @@
-//! getpeername() and accept(): each side sees the peer that it would see without capture.
+//! getpeername(), accept() and getsockname(): each side sees the addresses that it would see without capture.
 //!
 //! No question about pods: only sockets of ours have storage, and it dies with them.
 
@@ -7,7 +7,7 @@ use agent_common::flow::{Socket, role};
 use aya_ebpf::macros::cgroup_sock_addr;
 use aya_ebpf::programs::SockAddrContext;
 
-use crate::context::{ALLOW, Asked};
+use crate::context::{ALLOW, Asked, netns, pod};
 use crate::storage;
 
 #[cgroup_sock_addr(getpeername4)]
@@ -32,13 +32,41 @@ pub(crate) fn app_peername6(ctx: SockAddrContext) -> i32 {
     ALLOW
 }
 
+#[cgroup_sock_addr(getsockname4)]
+pub(crate) fn app_sockname4(ctx: SockAddrContext) -> i32 {
+    if let Some(ip) = own(&ctx, ctx.ip4()) {
+        ctx.set_ip4(&ip);
+    }
+    ALLOW
+}
+
+#[cgroup_sock_addr(getsockname6)]
+pub(crate) fn app_sockname6(ctx: SockAddrContext) -> i32 {
+    if let Some(ip) = own(&ctx, ctx.ip6()) {
+        ctx.set_ip6(&ip);
+    }
+    ALLOW
+}
+
+/// The pod's address, for an application's captured connection that speaks from loopback: its socket was bound to a
+/// port of every address, and could not be bound to the pod's address besides (`outbound`).
+#[inline(always)]
+fn own(ctx: &SockAddrContext, local: Ip) -> Option<Ip> {
+    let socket = storage::get(ctx.sock())?;
+    if socket.role != role::APPLICATION || !local.is_loopback() {
+        return None;
+    }
+    let pod = pod(&netns(ctx))?;
+    Some(if local.is_v4() { pod.ip4 } else { pod.ip6 })
+}
+
 /// The peer that the socket's owner should see; port 0 keeps the true one.
 #[inline(always)]
 fn peer(socket: &Socket) -> Option<(Ip, u16)> {
     match socket.role {
         role::APPLICATION => Some((socket.endpoint.ip, socket.endpoint.port as u16)),
         role::APPLICATION_ACCEPTED => Some((socket.endpoint.ip, 0)),
-        role::PROXY_ACCEPTED if !socket.peer.is_none() => Some((socket.peer, 0)),
+        role::PROXY_ACCEPTED if !socket.source.is_none() => Some((socket.source, 0)),
         _ => None,
     }
 }

@@ -210,7 +210,7 @@ fn proxy_accepted(ctx: &SockOpsContext) {
         return;
     };
     // An application whose socket was bound to a port of every address speaks from loopback, not from the pod's address.
-    socket.peer = match (flow.source.is_local(), flow.source.is_v4()) {
+    socket.source = match (flow.source.is_local(), flow.source.is_v4()) {
         (false, _) => Ip::NONE,
         (true, true) => pod.ip4,
         (true, false) => pod.ip6,

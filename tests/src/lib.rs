@@ -23,6 +23,7 @@ pub mod zds;
 pub mod cgroup;
 pub mod crowd;
 pub mod leftovers;
+pub mod maps;
 pub mod mesh;
 pub mod netns;
 pub mod pins;
@@ -35,6 +36,7 @@ pub mod wait;
 
 pub use agent::Agent;
 pub use cluster::Cluster;
+pub use maps::Maps;
 pub use mesh::Mesh;
 pub use node::Node;
 pub use pins::Pins;

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use crate::{Agent, Node, Pod, PodSpec, Proxy};
+use crate::{Agent, Maps, Node, Pod, PodSpec, Proxy};
 
 /// A running node. The fields are dropped in this order: the processes before the pods, the node last.
 #[derive(Debug)]
@@ -45,5 +45,11 @@ impl Mesh {
             outside,
             node,
         })
+    }
+
+    /// What the agent's maps hold.
+    #[must_use]
+    pub fn maps(&self) -> Maps<'_> {
+        Maps::of(&self.node)
     }
 }

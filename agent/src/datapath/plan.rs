@@ -21,6 +21,8 @@ pub const NODE: &[CgroupProgram] = &[
     program("node_sockets", AttachType::BPF_CGROUP_SOCK_OPS),
     program("app_peername4", AttachType::BPF_CGROUP_INET4_GETPEERNAME),
     program("app_peername6", AttachType::BPF_CGROUP_INET6_GETPEERNAME),
+    program("app_sockname4", AttachType::BPF_CGROUP_INET4_GETSOCKNAME),
+    program("app_sockname6", AttachType::BPF_CGROUP_INET6_GETSOCKNAME),
     program("app_bind4", AttachType::BPF_CGROUP_INET4_BIND),
     program("app_bind6", AttachType::BPF_CGROUP_INET6_BIND),
     program("app_connect4", AttachType::BPF_CGROUP_INET4_CONNECT),

@@ -7,6 +7,7 @@ use std::time::Instant;
 use anyhow::Result;
 use clap::Args;
 use serde_json::{Value, json};
+use tests::sys::peer_name;
 
 use crate::report::errno;
 use crate::socket::Client;
@@ -34,6 +35,9 @@ pub(crate) struct Exchange {
     /// Then ends its own direction and reads on until the server ends the other one.
     #[arg(long)]
     half_close: bool,
+    /// Then writes until that fails, or the timeout is over.
+    #[arg(long)]
+    flood: bool,
 }
 
 pub(crate) fn run(options: &Options) -> Result<()> {
@@ -47,8 +51,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 }
 
 /// Talks on a connection, if there is one, and reports: `connect` is `ok` or the error, `local` and `peer` are what the
-/// client sees, `read` is `ok`, `eof` or the error, `reply` is the server's line (parsed if it is JSON), and with
-/// `--half-close` `rest` is what came after it. The connection is still open when it is returned.
+/// client sees (`so_peername` too), `read` is `ok`, `eof` or the error, `reply` is the server's line (parsed if it is JSON), and with
+/// `--half-close` `rest` is what came after it, and with `--flood` `flood` is the error that ended it. The connection is still open when it is returned.
 pub(crate) fn tell(connected: io::Result<TcpStream>, exchange: &Exchange) -> (Option<TcpStream>, Value) {
     let stream = match connected {
         Ok(stream) => stream,
@@ -59,6 +63,7 @@ pub(crate) fn tell(connected: io::Result<TcpStream>, exchange: &Exchange) -> (Op
         "connect": "ok",
         "local": address(stream.local_addr()),
         "peer": address(stream.peer_addr()),
+        "so_peername": address(peer_name(&stream)),
     });
     let mut reader = BufReader::new(&stream);
     match talk(&mut reader, exchange, &mut report) {
@@ -91,6 +96,14 @@ fn talk(
         let mut rest = String::new();
         reader.read_to_string(&mut rest)?;
         report["rest"] = json!(rest);
+    }
+    if exchange.flood {
+        let failed = loop {
+            if let Err(error) = stream.write_all(&[0; 1024]) {
+                break error;
+            }
+        };
+        report["flood"] = json!(errno(&failed));
     }
     Ok(outcome)
 }

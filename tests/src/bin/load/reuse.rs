@@ -13,7 +13,7 @@ use crate::connect::{Exchange, tell};
 use crate::report::errno;
 use crate::socket::Client;
 
-/// Options of `reuse`. Give `--bind` a port, so that both connections have it.
+/// Options of `reuse`. Give `--bind` a port, so that both connections have it; only one socket does without.
 #[derive(Args, Debug)]
 pub(crate) struct Options {
     /// Where the first connection goes. It may fail.
@@ -42,7 +42,9 @@ enum End {
 }
 
 pub(crate) fn run(options: &Options) -> Result<()> {
-    options.client.bind.context("reuse needs --bind ADDR:PORT")?;
+    if options.end != End::Disconnect {
+        options.client.bind.context("two sockets need --bind ADDR:PORT")?;
+    }
     let first = options.client.dial(options.first);
     let (stream, first) = tell(first, &options.exchange);
     let second = match (stream, options.end) {

@@ -63,6 +63,8 @@ enum Reply {
     Source,
     /// Nothing; does not read.
     Silent,
+    /// The end, at once.
+    Close,
     /// A reset.
     Reset,
 }
@@ -180,6 +182,7 @@ async fn answer(reply: Reply, stream: &mut TcpStream, info: &str) -> std::io::Re
         Reply::Source => loop {
             stream.write_all(&[0; 64 * 1024]).await?;
         },
+        Reply::Close => Ok(()),
         Reply::Silent => std::future::pending().await,
         Reply::Reset => set_socket_linger(&*stream, Some(Duration::ZERO)).map_err(Into::into),
     }

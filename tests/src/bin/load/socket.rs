@@ -11,7 +11,9 @@ use rustix::io::Errno;
 use rustix::net::sockopt::{
     Timeout, set_socket_linger, set_socket_reuseaddr, set_socket_timeout, set_tcp_nodelay, socket_error,
 };
-use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, ipproto, socket_with};
+use rustix::net::{
+    AddressFamily, SendFlags, SocketFlags, SocketType, bind, connect, ipproto, sendto, socket_with,
+};
 use tests::sys::set_option;
 use tests::wait::readable;
 
@@ -36,6 +38,9 @@ pub(crate) struct Client {
     /// `TCP_FASTOPEN_CONNECT`.
     #[arg(long)]
     fast_open: bool,
+    /// Connects by sending this with `MSG_FASTOPEN`, without connect().
+    #[arg(long, value_name = "TEXT")]
+    fast_open_message: Option<String>,
     /// Closes with a reset, which leaves no TIME_WAIT.
     #[arg(long)]
     rst: bool,
@@ -70,7 +75,10 @@ impl Client {
         // SO_SNDTIMEO also limits a blocking connect (socket(7)).
         set_socket_timeout(&socket, Timeout::Send, Some(limit))?;
         set_socket_timeout(&socket, Timeout::Recv, Some(limit))?;
-        if self.non_blocking {
+        if let Some(text) = &self.fast_open_message {
+            let flags = SendFlags::from_bits_retain(libc::MSG_FASTOPEN.cast_unsigned());
+            sendto(&socket, text.as_bytes(), flags, &destination)?;
+        } else if self.non_blocking {
             rustix::io::ioctl_fionbio(&socket, true)?;
             connect_and_poll(&socket, destination, limit)?;
             rustix::io::ioctl_fionbio(&socket, false)?;
