@@ -14,6 +14,7 @@ use crate::wish::{Capture, Wish};
 use listing::Listing;
 
 mod listing;
+mod sandbox;
 
 /// The view, and the wishes that follow from it. The order in which different objects are told does not matter.
 #[derive(Clone, Debug)]

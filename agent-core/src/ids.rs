@@ -115,6 +115,23 @@ impl fmt::Display for PodRef {
     }
 }
 
+/// A pod, as a container runtime names it to CNI plugins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SandboxPod {
+    /// Kubernetes namespace.
+    pub namespace: String,
+    /// Pod name.
+    pub name: String,
+    /// The UID, if the runtime tells it: Istio's plugin and old runtimes do not.
+    pub uid: Option<PodUid>,
+}
+
+impl fmt::Display for SandboxPod {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -24,6 +24,10 @@ pub const DNS_CAPTURE: &str = "ambient.istio.io/dns-capture";
 /// Annotation of a pod, a list with commas: interfaces behind which virtual machines or containers of its own live.
 pub const REROUTE_VIRTUAL_INTERFACES: &str = "istio.io/reroute-virtual-interfaces";
 
+/// Annotation of the pod that the API server shows for a static pod: the UID that kubelet itself gave to that, and by
+/// which container runtimes know it.
+pub const STATIC_POD_UID: &str = "kubernetes.io/config.mirror";
+
 /// Label of a pod or of a cluster's system namespace: the network that its addresses belong to.
 pub const NETWORK: &str = "topology.istio.io/network";
 

@@ -1,11 +1,12 @@
 //! The rules of the agent, pure: no I/O, no clock, no kernel, no Kubernetes client.
 //!
 //! In reading order: [`ids`], [`facts`], [`labels`], [`selector`], [`enrolment`], [`network`], [`address`], [`wish`],
-//! [`catalog`], [`plan`], [`problem`], [`cgroup_path`], [`entry`].
+//! [`catalog`], [`plan`], [`problem`], [`cgroup_path`], [`entry`], [`cni`].
 
 pub mod address;
 pub mod catalog;
 pub mod cgroup_path;
+pub mod cni;
 pub mod enrolment;
 pub mod entry;
 pub mod facts;
