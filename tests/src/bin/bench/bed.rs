@@ -3,11 +3,11 @@
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path as FilePath;
 
+use ::tests::process::Process;
+use ::tests::zds::{Peer, ZdsServer};
+use ::tests::ztunnel::{Workload, Ztunnel};
+use ::tests::{Agent, Node, Pod, PodSpec, iptables, programs};
 use anyhow::Result;
-use tests::process::Process;
-use tests::zds::{Peer, ZdsServer};
-use tests::ztunnel::{Workload, Ztunnel};
-use tests::{Agent, Node, Pod, PodSpec, iptables, programs};
 
 use crate::cell::{Cell, Family, Kind, Path};
 

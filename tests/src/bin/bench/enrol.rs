@@ -3,11 +3,11 @@
 
 use std::time::{Duration, Instant};
 
+use ::tests::process::Process;
+use ::tests::{Agent, Node, Pod, PodSpec, iptables, programs, sys};
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use serde_json::{Value, json};
-use tests::process::Process;
-use tests::{Agent, Node, Pod, PodSpec, iptables, programs, sys};
 
 use crate::Report;
 use crate::cell::cpu_time;

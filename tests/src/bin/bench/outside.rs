@@ -1,9 +1,9 @@
 //! What a pod outside the mesh loses: the same two pods, in turns with and without an agent whose programs are attached.
 
+use ::tests::process::Process;
+use ::tests::{Agent, Node, Pod};
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
-use tests::process::Process;
-use tests::{Agent, Node, Pod};
 
 use crate::bed::{forget_ended_connections, ip, serve_in};
 use crate::cell::{Family, Kind, cpu_time};

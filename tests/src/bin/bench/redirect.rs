@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
+use ::tests::ztunnel;
 use anyhow::Result;
 use clap::Args;
 use serde_json::{Value, json};
-use tests::ztunnel;
 
 use crate::Report;
 use crate::bed::{Bed, ProxyKind, Variant};

@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::Path;
 
+use ::tests::{Node, Pod, programs};
 use anyhow::{Context, Result};
-use tests::{Node, Pod, programs};
 
 use crate::scene::Scene;
 use crate::screen::Screen;

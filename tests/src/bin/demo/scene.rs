@@ -2,11 +2,11 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use ::tests::process::Process;
+use ::tests::proxy::Event;
+use ::tests::{Agent, Node, Pod, PodSpec, Proxy, programs};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
-use tests::process::Process;
-use tests::proxy::Event;
-use tests::{Agent, Node, Pod, PodSpec, Proxy, programs};
 
 use crate::trial::{Counts, PORT, Place, Seen, Trial};
 

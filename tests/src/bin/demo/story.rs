@@ -5,11 +5,11 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use ::tests::pins::Pins;
+use ::tests::proxy::Direction::{Inbound, Outbound};
+use ::tests::sys::bpf::exists;
+use ::tests::{Agent, Proxy};
 use anyhow::{Context, Result, ensure};
-use tests::pins::Pins;
-use tests::proxy::Direction::{Inbound, Outbound};
-use tests::sys::bpf::exists;
-use tests::{Agent, Proxy};
 
 use crate::interrupt::Interrupt;
 use crate::keep;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
-use tests::proxy::Direction;
+use ::tests::proxy::Direction;
 
 /// Where the demo's servers listen.
 pub(crate) const PORT: u16 = 80;
