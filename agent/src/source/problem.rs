@@ -116,7 +116,7 @@ fn rule(resource: &str) -> String {
     let verbs = if resource == "pods/status" {
         r#"["patch"]"#
     } else {
-        r#"["get", "list", "watch"]"#
+        r#"["list", "watch"]"#
     };
     format!(r#"{{apiGroups: [""], resources: ["{resource}"], verbs: {verbs}}}"#)
 }
@@ -155,7 +155,7 @@ mod tests {
                 "User \"x\" cannot\nlist",
                 &[
                     "may not list pods: User \"x\" cannot list;",
-                    r#"resources: ["pods"], verbs: ["get", "list", "watch"]"#,
+                    r#"resources: ["pods"], verbs: ["list", "watch"]"#,
                 ],
             ),
             (410, "too old resource version", &["too old"]),

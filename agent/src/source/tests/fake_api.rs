@@ -91,6 +91,8 @@ pub(super) async fn serve(listener: TcpListener, script: Script, log: mpsc::Unbo
         let target = target(&mut stream).await;
         let resource = if target.contains("/pods?") {
             "pods"
+        } else if target.contains("/nodes?") {
+            "nodes"
         } else {
             "namespaces"
         };
@@ -165,17 +167,18 @@ pub(super) fn bookmark(version: &str) -> Value {
     json!({"type": "BOOKMARK", "object": {"kind": "Pod", "apiVersion": "v1", "metadata": {"resourceVersion": version}}})
 }
 
-/// What a healthy server with pod `a` answers.
+/// An object of which only the metadata is asked for.
+pub(super) fn metadata(name: &str) -> Value {
+    json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1",
+           "metadata": {"name": name, "labels": {"x": "y"}}})
+}
+
+/// What a healthy server with node `n1` and its pod `a` answers.
 pub(super) fn healthy(kind: &str) -> Answer {
     match kind {
         "list pods" => list("5", &[pod("a", "1")]),
-        "list namespaces" => list(
-            "5",
-            &[
-                json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1",
-                                                "metadata": {"name": "shop", "labels": {"x": "y"}}}),
-            ],
-        ),
+        "list namespaces" => list("5", &[metadata("shop")]),
+        "list nodes" => list("5", &[metadata("n1")]),
         _ => Answer::Stays(vec![]),
     }
 }

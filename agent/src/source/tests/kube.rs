@@ -9,7 +9,9 @@ use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
-use super::fake_api::{Answer, Fixture, Script, bookmark, healthy, list, pod, refusal, serve, source};
+use super::fake_api::{
+    Answer, Fixture, Script, bookmark, healthy, list, metadata, pod, refusal, serve, source,
+};
 use super::view::View;
 use crate::source::connection::Connection;
 use crate::source::kube::KubeSource;
@@ -27,6 +29,35 @@ async fn pods_of_this_node_and_all_namespaces_are_listed_and_watched_from_there(
             "fieldSelector=spec.nodeName%3Dn1",
             "resourceVersion=5",
         ])
+        .await;
+}
+
+#[tokio::test]
+async fn only_the_own_node_is_watched_and_its_pods_wait_for_it() {
+    let mut fixture = Fixture::new(|kind, nth| match (kind, nth) {
+        ("list nodes", 0) => list("5", &[]),
+        ("watch nodes", 0) => Answer::Stays(vec![json!({"type": "ADDED", "object": metadata("n1")})]),
+        _ => healthy(kind),
+    })
+    .await;
+    fixture.view.until("the node", |view| view.names() == ["a"]).await;
+    let is_node = |fact: &Fact| match fact {
+        Fact::Bad(bad) => bad.object == "Node n1",
+        Fact::Good { object } => object == "Node n1",
+        _ => false,
+    };
+    let told: Vec<_> = fixture
+        .view
+        .told
+        .iter()
+        .filter(|fact| is_node(fact) || **fact == Fact::PodsListed)
+        .collect();
+    assert!(
+        matches!(told[..], [Fact::Bad(_), Fact::Good { .. }, Fact::PodsListed]),
+        "{told:?}"
+    );
+    fixture
+        .request(&["/nodes?", "watch=true", "fieldSelector=metadata.name%3Dn1"])
         .await;
 }
 
