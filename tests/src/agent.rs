@@ -72,7 +72,7 @@ impl Agent {
         Self::start_with(node, &format!("file:{}", node.manifests().display()), &[])
     }
 
-    /// Starts it with another `--source`, and more flags.
+    /// Starts it with another `--source`, and more flags, which replace the usual ones.
     ///
     /// # Errors
     /// As [`Agent::start`].
@@ -96,12 +96,14 @@ impl Agent {
             ("--run-dir", text(&run_dir)),
             ("--host-netns", text(&node.netns().path())),
         ]);
-        let mut flags = words(&[
+        let mut usual = vec![
             ("--source", source.to_owned()),
             ("--node", node.name().to_owned()),
             ("--cluster", "test".to_owned()),
             ("--zds-socket", text(&node.zds_socket())),
-        ]);
+        ];
+        usual.retain(|(flag, _)| !more.contains(flag));
+        let mut flags = words(&usual);
         flags.extend(more.iter().map(ToString::to_string));
         let (netns, group) = (node.netns().path(), node.cgroup().join("node/agent"));
         let command = Recipe(Box::new(move || {

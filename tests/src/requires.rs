@@ -43,10 +43,14 @@ pub fn command(test: &str, name: &str) -> bool {
     found
 }
 
-/// The folder with etcd and kube-apiserver, named by `KUBEBUILDER_ASSETS`. Says so when there is none.
+/// The folder with etcd and kube-apiserver, named by `KUBEBUILDER_ASSETS`, for a [`crate::Cluster`], which needs root too.
+/// Says so when something is missing.
 #[must_use]
 pub fn control_plane(test: &str) -> Option<PathBuf> {
     const VARIABLE: &str = "KUBEBUILDER_ASSETS";
+    if !root(test) {
+        return None;
+    }
     let Some(folder) = std::env::var_os(VARIABLE).map(PathBuf::from) else {
         skip(test, &format!("{VARIABLE} is not set"));
         return None;
