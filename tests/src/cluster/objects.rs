@@ -100,7 +100,12 @@ impl Cluster {
         })?;
         match waited {
             Ok(seen) => seen.map(drop).with_context(|| format!("watching for {what}")),
-            Err(_) => bail!("waited {LIMIT:?} for {what}; it is {:?}", self.get(object)?),
+            Err(_) => {
+                let mut now = self.get(object)?.unwrap_or_default();
+                // Who changed what, at length.
+                now["metadata"]["managedFields"].take();
+                bail!("waited {LIMIT:?} for {what}; it is {now}")
+            }
         }
     }
 
