@@ -102,6 +102,9 @@ fn node(paths: &Paths, args: &RunArgs, place: &Place) -> anyhow::Result<(KernelD
         proc_root: args.proc_root(),
     };
     let (datapath, start) = KernelDatapath::open(config)?;
+    if start.mounted_bpffs {
+        tracing::info!("bpffs was mounted at {}", paths.bpffs.display());
+    }
     tracing::info!(
         adopted = start.adopted,
         attached = start.attached,

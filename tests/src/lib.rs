@@ -31,6 +31,7 @@ pub mod process;
 pub mod programs;
 pub mod pump;
 pub mod sys;
+pub mod traffic;
 pub mod tuning;
 pub mod wait;
 

@@ -1,6 +1,5 @@
 //! Proxies come and go in any order, alone or two side by side, and connections go to whichever lives.
 
-use std::net::SocketAddr;
 use std::path::Path;
 
 use anyhow::{Context, Result};
@@ -8,46 +7,8 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use tests::process::Process;
 use tests::proxy::Event;
-use tests::{Agent, Mesh, Node, Pins, Pod, PodSpec, Proxy, cgroup, requires, wait};
-
-/// Connections in each direction and family of one check.
-const EACH: &str = "150";
-
-/// The four ways: out of the client and into the server, by IPv4 and IPv6.
-fn ways<'a>(client: &'a Pod, server: &'a Pod, outside: &'a Pod) -> [(&'a Pod, SocketAddr); 4] {
-    let at = |ip| SocketAddr::new(ip, 8080);
-    [
-        (client, at(outside.v4())),
-        (client, at(outside.v6())),
-        (outside, at(server.v4())),
-        (outside, at(server.v6())),
-    ]
-}
-
-fn serve(pods: [&Pod; 2]) -> Result<[Process; 2]> {
-    let server = |pod: &Pod| pod.serve(&["--listen", "[::]:8080", "--reply", "echo"]);
-    Ok([server(pods[0])?, server(pods[1])?])
-}
-
-/// Short connections all four ways at a time: none fails, and all pass one of the proxies.
-fn all_ways_work(ways: &[(&Pod, SocketAddr); 4], proxies: &[&Proxy]) -> Result<()> {
-    let passed = || {
-        let connections = proxies.iter().map(|proxy| Ok(proxy.connections()?.len()));
-        connections.sum::<Result<usize>>()
-    };
-    let before = passed()?;
-    let loads = ways
-        .iter()
-        .map(|(from, to)| from.spawn(&["crr", &to.to_string(), "--count", EACH]));
-    let mut made = 0;
-    for load in loads.collect::<Result<Vec<_>>>()? {
-        let report: Value = { load }.json()?;
-        assert_eq!(report["failed"], json!({}), "{report}");
-        made += report["ok"].as_u64().context("ok")? as usize;
-    }
-    assert_eq!(passed()? - before, made, "every connection passed a proxy");
-    Ok(())
-}
+use tests::traffic::{check, serve, ways};
+use tests::{Agent, Mesh, Node, Pins, PodSpec, Proxy, cgroup, requires, wait};
 
 fn snapshot(proxy: &mut Proxy) -> Result<()> {
     proxy.wait_for("its snapshot", |event| {
@@ -75,7 +36,7 @@ fn proxy_and_agent_start_and_end_in_any_order() -> Result<()> {
     let client = node.pod_with(PodSpec::new("client").ambient())?;
     let server = node.pod_with(PodSpec::new("server").ambient())?;
     let outside = node.pod("outside")?;
-    let _servers = serve([&server, &outside])?;
+    let _servers = serve(&server, &outside)?;
     node.apply(&[&client, &server, &outside])?;
     let ways = ways(&client, &server, &outside);
     let enabled = |agent: &mut Agent| {
@@ -87,7 +48,7 @@ fn proxy_and_agent_start_and_end_in_any_order() -> Result<()> {
     let first = Proxy::start(&node, "first", &[])?;
     let mut agent = Agent::start(&node)?;
     enabled(&mut agent)?;
-    all_ways_work(&ways, &[&first])?;
+    check(&ways, &[&first])?;
     // The proxy is killed; its successor finds everything as it was.
     drop(first);
     let refused = client.load(&["connect", &ways[0].1.to_string()])?;
@@ -97,14 +58,14 @@ fn proxy_and_agent_start_and_end_in_any_order() -> Result<()> {
     let mut second = Proxy::start(&node, "second", &[])?;
     snapshot(&mut second)?;
     enabled(&mut agent)?;
-    all_ways_work(&ways, &[&second])?;
+    check(&ways, &[&second])?;
     // Both die; the agent is there first.
     agent.kill9();
     drop(second);
     agent.restart()?;
     let mut third = Proxy::start(&node, "third", &[])?;
     snapshot(&mut third)?;
-    all_ways_work(&ways, &[&third])?;
+    check(&ways, &[&third])?;
     // Both die; the proxy is there first, and waits for the agent.
     agent.kill9();
     drop(third);
@@ -112,17 +73,17 @@ fn proxy_and_agent_start_and_end_in_any_order() -> Result<()> {
     agent.restart()?;
     snapshot(&mut fourth)?;
     enabled(&mut agent)?;
-    all_ways_work(&ways, &[&fourth])
+    check(&ways, &[&fourth])
 }
 
 /// Two proxies side by side, of which one goes; new connections go to the other at once, whatever the agent does.
 fn one_of_two_goes(newer_goes: bool, end: fn(Proxy) -> Result<Proxy>) -> Result<()> {
     let mut mesh = Mesh::new()?;
-    let _servers = serve([&mesh.server, &mesh.outside])?;
+    let _servers = mesh.serve()?;
     let mut newer = Proxy::start(&mesh.node, "newer", &[])?;
     snapshot(&mut newer)?;
     let ways = ways(&mesh.client, &mesh.server, &mesh.outside);
-    all_ways_work(&ways, &[&mesh.proxy, &newer])?;
+    check(&ways, &[&mesh.proxy, &newer])?;
     let joining = mesh.node.pod_with(PodSpec::new("joining").ambient())?;
     mesh.node.apply(&[&joining])?;
     mesh.agent.wait_for_pod_state(joining.uid(), "enabled")?;
@@ -138,7 +99,7 @@ fn one_of_two_goes(newer_goes: bool, end: fn(Proxy) -> Result<Proxy>) -> Result<
         (mesh.proxy, newer)
     };
     let gone = end(going)?;
-    all_ways_work(&ways, &[&staying])?;
+    check(&ways, &[&staying])?;
     if newer_goes {
         staying.wait_for_pod(&joining)?;
     }
@@ -147,7 +108,7 @@ fn one_of_two_goes(newer_goes: bool, end: fn(Proxy) -> Result<Proxy>) -> Result<
     assert_eq!(pins.link_names("proxy").len(), 2);
     drop(gone);
     until_attached(&pins, 1)?;
-    all_ways_work(&ways, &[&staying])
+    check(&ways, &[&staying])
 }
 
 fn killed(mut proxy: Proxy) -> Result<Proxy> {
@@ -182,7 +143,7 @@ fn the_older_proxy_takes_over_from_the_newer() -> Result<()> {
 /// Load all four ways while one of two proxies goes: the numbers of failures by error.
 fn failures_while_one_goes(migrate: &str, end: fn(Proxy) -> Result<Proxy>) -> Result<Vec<Value>> {
     let mesh = Mesh::new()?;
-    let _servers = serve([&mesh.server, &mesh.outside])?;
+    let _servers = mesh.serve()?;
     for pod in [&mesh.client, &mesh.server] {
         pod.netns().sysctl("net.ipv4.tcp_migrate_req", migrate)?;
     }
@@ -236,7 +197,7 @@ fn listeners_that_the_maps_lost_are_adopted_again() -> Result<()> {
         return Ok(());
     }
     let mut mesh = Mesh::new()?;
-    let _servers = serve([&mesh.server, &mesh.outside])?;
+    let _servers = mesh.serve()?;
     let ways = ways(&mesh.client, &mesh.server, &mesh.outside);
     let listeners = Pins::of(&mesh.node).map("LISTENERS")?;
     for key in listeners.keys()? {
@@ -248,14 +209,14 @@ fn listeners_that_the_maps_lost_are_adopted_again() -> Result<()> {
     // The proxy connects to the agent again; its listeners are older than that.
     mesh.agent.restart()?;
     mesh.agent.wait_for_pod_state(mesh.server.uid(), "enabled")?;
-    all_ways_work(&ways, &[&mesh.proxy])?;
+    check(&ways, &[&mesh.proxy])?;
     // Everything removed, with a proxy that goes on: programs, maps and listeners come back.
     mesh.agent.stop()?;
     let cleaned = mesh.agent.cli_json(&["cleanup"])?;
     assert_eq!(cleaned["left"], json!([]), "{cleaned}");
     mesh.agent.restart()?;
     mesh.agent.wait_for_pod_state(mesh.server.uid(), "enabled")?;
-    all_ways_work(&ways, &[&mesh.proxy])
+    check(&ways, &[&mesh.proxy])
 }
 
 #[test]
@@ -264,7 +225,7 @@ fn a_proxy_in_the_nodes_root_cgroup_is_turned_away() -> Result<()> {
         return Ok(());
     }
     let mut mesh = Mesh::new()?;
-    let _servers = serve([&mesh.server, &mesh.outside])?;
+    let _servers = mesh.serve()?;
     let root = mesh.node.cgroup().to_owned();
     let rooted = Proxy::start_in(&mesh.node, "rooted", Some(&root), &[])?;
     let told = mesh.agent.wait_for("the proxy to be turned away", |status| {
@@ -277,7 +238,7 @@ fn a_proxy_in_the_nodes_root_cgroup_is_turned_away() -> Result<()> {
     })?;
     assert!(told["problem"].to_string().contains("root cgroup"), "{told}");
     let ways = ways(&mesh.client, &mesh.server, &mesh.outside);
-    all_ways_work(&ways, &[&mesh.proxy])?;
+    check(&ways, &[&mesh.proxy])?;
     assert_eq!(Pins::of(&mesh.node).link_names("proxy").len(), 1);
     drop(rooted);
     let _better = Proxy::start(&mesh.node, "better", &[])?;
@@ -292,17 +253,17 @@ fn a_proxy_may_have_cgroups_of_its_own() -> Result<()> {
         return Ok(());
     }
     let mut mesh = Mesh::new()?;
-    let _servers = serve([&mesh.server, &mesh.outside])?;
+    let _servers = mesh.serve()?;
     let ways = ways(&mesh.client, &mesh.server, &mesh.outside);
     // It moves below the cgroup in which it connected.
     let below = cgroup::create(mesh.proxy.pod().cgroup().join("workers"))?;
     move_to(&below, mesh.proxy.process().id())?;
-    all_ways_work(&ways, &[&mesh.proxy])?;
+    check(&ways, &[&mesh.proxy])?;
     // It connects from below: the programs are attached there.
     mesh.proxy.process().kill();
     let mut second = Proxy::start_in(&mesh.node, "second", Some(&below), &[])?;
     snapshot(&mut second)?;
-    all_ways_work(&ways, &[&second])
+    check(&ways, &[&second])
 }
 
 fn move_to(cgroup: &Path, process: u32) -> Result<()> {

@@ -70,7 +70,7 @@ pub enum Command {
     #[command(after_help = "Example: meshgate pods -o json | jq '.[] | select(.state != \"enabled\")'")]
     Pods,
     /// Read the maps
-    #[command(subcommand)]
+    #[command(subcommand, after_help = "Example: meshgate maps dump ADDRESSES")]
     Maps(maps::MapsCommand),
     /// Show what was decided for each pod's connections
     #[command(after_help = "Example: meshgate counters --pod default/web")]

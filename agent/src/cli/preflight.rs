@@ -18,7 +18,8 @@ pub struct Check {
     pub name: String,
     /// First Linux with it; empty for conditions of the node.
     pub since: String,
-    /// `ok`, `missing` (needed), `degraded` (the agent works with less) or `note`.
+    /// `ok`, `missing` (needed), `degraded` (the agent works with less), `unknown` (this process may not ask the
+    /// kernel) or `note`.
     pub result: &'static str,
     /// What is lost, or what was found.
     pub effect: String,
@@ -57,24 +58,21 @@ fn features() -> Vec<Check> {
         .map(|feature| {
             let present = feature.is_present(kernel);
             let (major, minor) = feature.since;
+            let (result, fix) = match (present, feature.needed) {
+                (Some(true), _) => ("ok", String::new()),
+                (None, _) => ("unknown", "run as root to find out".to_owned()),
+                (Some(false), needed) => (
+                    if needed { "missing" } else { "degraded" },
+                    format!("Linux {major}.{minor} or newer (this is {release})"),
+                ),
+            };
+            let effect = if present == Some(true) { "" } else { feature.without };
             Check {
                 name: feature.name.to_owned(),
                 since: format!("{major}.{minor}"),
-                result: match (present, feature.needed) {
-                    (true, _) => "ok",
-                    (false, true) => "missing",
-                    (false, false) => "degraded",
-                },
-                effect: if present {
-                    String::new()
-                } else {
-                    feature.without.to_owned()
-                },
-                fix: if present {
-                    String::new()
-                } else {
-                    format!("Linux {major}.{minor} or newer (this is {release})")
-                },
+                result,
+                effect: effect.to_owned(),
+                fix,
             }
         })
         .collect()

@@ -21,7 +21,7 @@ pub struct Status {
     pub agent_running: bool,
     /// Version of the agent that wrote the account; empty if none ever did.
     pub agent_version: String,
-    /// Cluster and node.
+    /// Cluster and node; empty if no agent ever told.
     pub node: String,
     /// The source.
     pub source: String,
@@ -86,7 +86,10 @@ fn gather(paths: &Paths) -> anyhow::Result<Status> {
         state: if problems.is_empty() { "ok" } else { "degraded" },
         agent_running,
         agent_version: report.version,
-        node: format!("{}/{}", report.cluster, report.node),
+        node: match report.node.as_str() {
+            "" => String::new(),
+            node => format!("{}/{node}", report.cluster),
+        },
         source: report.source,
         abi_version: ABI_VERSION,
         pins: pins.root().display().to_string(),

@@ -127,18 +127,30 @@ const fn needed(name: &'static str, since: (u32, u32), probe: Probe, without: &'
 }
 
 impl Feature {
-    /// Whether this kernel has it.
+    /// Whether this kernel has it; `None` when this process may not ask, for want of CAP_BPF or CAP_NET_ADMIN.
     #[must_use]
-    pub fn is_present(&self, kernel: (u32, u32)) -> bool {
+    pub fn is_present(&self, kernel: (u32, u32)) -> Option<bool> {
         match self.probe {
-            Probe::Hook(kind, hook) => refusal((kind, hook), &[set_result(1), exit()]).is_none(),
-            Probe::Helper(kind, hook, helper) => {
-                refusal((kind, hook), &[call(helper), set_result(1), exit()])
-                    .is_none_or(|log| knows_helper(&log))
-            }
-            Probe::File(path) => std::path::Path::new(path).exists(),
-            Probe::Version => kernel >= self.since,
+            Probe::Hook(kind, hook) => answer(
+                refusal((kind, hook), &[set_result(1), exit()]).as_deref(),
+                |_| false,
+            ),
+            Probe::Helper(kind, hook, helper) => answer(
+                refusal((kind, hook), &[call(helper), set_result(1), exit()]).as_deref(),
+                knows_helper,
+            ),
+            Probe::File(path) => Some(std::path::Path::new(path).exists()),
+            Probe::Version => Some(kernel >= self.since),
         }
+    }
+}
+
+/// What a probe tells: without a refusal the feature is there, else its log decides.
+fn answer(refusal: Option<&str>, decide: impl FnOnce(&str) -> bool) -> Option<bool> {
+    match refusal {
+        None => Some(true),
+        Some(log) if log.starts_with("Operation not permitted") => None,
+        Some(log) => Some(decide(log)),
     }
 }
 
@@ -151,7 +163,7 @@ fn knows_helper(log: &str) -> bool {
         "cannot call",
         "Invalid argument (os error 22)\n\n",
     ];
-    !unknown.iter().any(|text| log.contains(text)) && !log.contains("Operation not permitted")
+    !unknown.iter().any(|text| log.contains(text))
 }
 
 /// Version of the running kernel, from its release text (`uname -r`).
@@ -195,6 +207,13 @@ mod tests {
         assert_eq!(kernel_version("6.18.44-generic"), Some((6, 18)));
         assert_eq!(kernel_version("5.14.0-427.el9.x86_64"), Some((5, 14)));
         assert_eq!(kernel_version("weird"), None);
+    }
+
+    #[test]
+    fn who_may_not_ask_does_not_know() {
+        assert_eq!(answer(None, |_| false), Some(true));
+        assert_eq!(answer(Some("Operation not permitted (os error 1)\n"), |_| true), None);
+        assert_eq!(answer(Some("Invalid argument (os error 22)\n"), |_| false), Some(false));
     }
 
     #[test]

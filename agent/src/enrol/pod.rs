@@ -99,12 +99,6 @@ impl Pod {
         self.admissions.push(reply);
     }
 
-    /// Notes that somebody is not there yet, which is no failure.
-    pub(super) fn waits(&mut self, error: &PortError) {
-        tracing::debug!(pod = %self.pod, "{error}");
-        self.error = Some(error.to_string());
-    }
-
     /// Notes a failure.
     pub(super) fn failed(&mut self, error: &PortError) {
         let text = error.to_string();
@@ -114,6 +108,12 @@ impl Pod {
             tracing::warn!(pod = %self.pod, "{text}");
             self.error = Some(text);
         }
+    }
+
+    /// Notes that there is no proxy that could answer: no fault of the pod's, and nothing for the log.
+    pub(super) fn unanswered(&mut self, error: &PortError) {
+        tracing::debug!(pod = %self.pod, "{error}");
+        self.error = Some(error.to_string());
     }
 
     /// Whether nothing is left to do or to remember.

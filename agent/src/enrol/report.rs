@@ -22,7 +22,7 @@ pub struct Report {
     pub state: State,
     /// Why: the last error, else the reason of the wish, else what is awaited.
     pub reason: Option<String>,
-    /// The last error of a step that is being tried again.
+    /// The last error of a step that is being tried again. That a pod waits for a proxy is told by its state alone.
     pub error: Option<String>,
     /// The network namespace, when known.
     pub netns: Option<NetnsCookie>,
@@ -42,7 +42,9 @@ impl Report {
                 Wish::Gone => "gone",
             },
             state,
-            error: error.map(str::to_owned),
+            error: error
+                .filter(|_| have.proxy != ProxyView::Awaited)
+                .map(str::to_owned),
             reason: error.map(str::to_owned).or_else(|| reason(wish, have, state)),
             netns: have.netns.or(entry.map(|entry| entry.netns)),
             addresses: match wish {

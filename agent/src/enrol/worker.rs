@@ -242,7 +242,7 @@ where
         // While proxies wait for the start to end, nobody can answer either.
         let nobody_there = self.proxies.is_empty() || !*self.adopted.borrow();
         if call.step == Step::ProxyAdd && nobody_there {
-            pod.waits(&error);
+            pod.unanswered(&error);
             pod.have.apply(&Event::NoProxy);
         } else {
             pod.failed(&error);
