@@ -3,6 +3,7 @@
 pub mod ports;
 pub mod chain;
 pub mod sys;
+pub mod socket_file;
 pub mod netns;
 pub mod datapath;
 pub mod zds;

@@ -4,7 +4,6 @@
 mod wire;
 
 mod seqpacket;
-mod socket_file;
 
 mod pace;
 mod peer;
@@ -28,5 +27,4 @@ mod tests;
 pub use pace::Pace;
 pub use server::Zds;
 pub use shared::{Config, OnConnect};
-pub use socket_file::BindError;
 pub use status::{ConnectionStatus, Event, Generation, Stats};

@@ -12,7 +12,7 @@ use rustix::cmsg_space;
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, recvmsg, sendmsg, socket_with,
+    SendFlags, SocketAddrUnix, SocketFlags, SocketType, bind, listen, recvmsg, sendmsg, socket_with,
 };
 use tokio::io::Interest;
 use tokio::net::{UnixListener, UnixStream};
@@ -81,11 +81,10 @@ impl Listener {
 pub(super) struct Channel(pub(super) UnixStream);
 
 impl Channel {
-    /// Connects to a socket that listens, without waiting for room in its backlog. Needs a running Tokio runtime.
+    /// Connects, as a proxy does. Needs a running Tokio runtime.
+    #[cfg(test)]
     pub(super) fn connect(path: &Path) -> io::Result<Self> {
-        let socket = new_socket()?;
-        connect(&socket, &SocketAddrUnix::new(path)?)?;
-        UnixStream::from_std(socket.into()).map(Self)
+        crate::socket_file::dial(path, SocketType::SEQPACKET).map(Self)
     }
 
     /// Process id of the peer when it called connect or listen (`SO_PEERCRED`, socket(7)): 0 when it has none in our

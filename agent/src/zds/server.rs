@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rustix::net::SocketType;
 use tokio::sync::broadcast;
 use tokio::task::{AbortHandle, JoinSet};
 
@@ -12,12 +13,15 @@ use super::pace::Bucket;
 use super::peer::{self, PeerError};
 use super::seqpacket::{Channel, Listener};
 use super::shared::{Config, OnConnect, Registration, Shared};
-use super::socket_file::{self, BindError};
 use super::status::{ConnectionStatus, Event, Stats, count};
 use crate::ports::ProxyPeer;
+use crate::socket_file::{BindError, make_way};
 
 /// Connections at the same time. A node has one proxy, or two during an update; more wait in the backlog of the socket.
 const CONNECTIONS: usize = 16;
+
+/// Of the socket's folder. Proxies run as root or not; the socket itself says who may connect.
+const FOLDER_MODE: u32 = 0o755;
 
 /// Pause after an error of `accept`, which comes from a lack of descriptors or memory and not from a peer.
 const ACCEPT_RETRY: Duration = Duration::from_secs(1);
@@ -53,7 +57,9 @@ impl Zds {
     /// # Errors
     /// When the path of the socket is in use or cannot be used.
     pub fn bind(config: Config, on_connect: OnConnect) -> Result<Self, BindError> {
-        let listener = socket_file::claim(&config.socket)?;
+        make_way(&config.socket, SocketType::SEQPACKET, FOLDER_MODE)?;
+        let listener =
+            Listener::bind(&config.socket).map_err(BindError::io("listening on", &config.socket))?;
         tracing::info!(socket = %config.socket.display(), "waiting for the proxy");
         let shared = Arc::new(Shared::new(config, on_connect));
         let task = tokio::spawn(accept_all(listener, shared.clone()));
