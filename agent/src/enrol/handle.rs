@@ -1,41 +1,17 @@
 //! How the rest of the agent talks to the worker.
 
-use agent_core::enrolment::Reason;
-use agent_core::facts::PodFacts;
-use agent_core::ids::PodUid;
+use agent_core::ids::{PodUid, SandboxPod};
 use agent_core::problem::Problem;
 use tokio::sync::{mpsc, oneshot, watch};
 
+use super::admission::Admit;
 use super::report::Reports;
-use crate::ports::{Netns, PortError, ProxyPeer};
+use crate::ports::{PortError, ProxyPeer};
 
 /// The worker has ended: the agent is stopping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the agent is stopping")]
 pub struct Stopped;
-
-/// What a CNI plugin is told of its pod.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Admission {
-    /// It is captured, and the proxy serves it.
-    Captured,
-    /// It is not to be captured.
-    Outside(Reason),
-}
-
-/// Why a pod was not admitted. The sandbox must fail, and kubelet tries again.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum AdmissionError {
-    /// A step failed.
-    #[error("{0}")]
-    Failed(String),
-    /// The pod is not on this node, or is gone.
-    #[error("there is no such pod on this node")]
-    Gone,
-    /// The worker has ended.
-    #[error(transparent)]
-    Stopped(#[from] Stopped),
-}
 
 /// What the worker is asked or told, beside facts.
 #[derive(Debug)]
@@ -51,15 +27,11 @@ pub(super) enum Command {
     SnapshotDone {
         refused: Vec<(PodUid, String)>,
     },
+    AwaitPod {
+        pod: SandboxPod,
+        reply: oneshot::Sender<()>,
+    },
     Admit(Box<Admit>),
-}
-
-/// A new sandbox.
-#[derive(Debug)]
-pub(super) struct Admit {
-    pub(super) facts: PodFacts,
-    pub(super) netns: Netns,
-    pub(super) reply: oneshot::Sender<Result<Admission, AdmissionError>>,
 }
 
 /// A handle to the worker.
@@ -142,20 +114,7 @@ impl Handle {
         self.send(Command::SnapshotDone { refused }).await
     }
 
-    /// Enrols a pod whose sandbox has just been made and has no process yet. `facts.ips` are the addresses that the CNI
-    /// plugin gave it. Waits until the pod is captured and the proxy serves it, or until that fails; the caller sets a
-    /// limit of time.
-    ///
-    /// # Errors
-    /// When a step fails. What was done stays, and goes on being retried.
-    pub async fn admit(&self, facts: PodFacts, netns: Netns) -> Result<Admission, AdmissionError> {
-        let (reply, answer) = oneshot::channel();
-        self.send(Command::Admit(Box::new(Admit { facts, netns, reply })))
-            .await?;
-        answer.await.map_err(|_| AdmissionError::Stopped(Stopped))?
-    }
-
-    async fn send(&self, command: Command) -> Result<(), Stopped> {
+    pub(super) async fn send(&self, command: Command) -> Result<(), Stopped> {
         self.commands.send(command).await.map_err(|_| Stopped)
     }
 }

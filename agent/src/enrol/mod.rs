@@ -10,13 +10,15 @@ mod apply;
 mod worker;
 
 mod handle;
+mod admission;
 
 #[cfg(test)]
 mod fake;
 #[cfg(test)]
 mod tests;
 
+pub use admission::{Admission, AdmissionError, Patience, Sandbox};
 pub use apply::Ports;
-pub use handle::{Admission, AdmissionError, Handle, Stopped};
+pub use handle::{Handle, Stopped};
 pub use report::{Report, Reports};
 pub use worker::Enrolment;

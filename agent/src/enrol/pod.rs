@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use agent_core::enrolment::Reason;
 use agent_core::entry::PodEntry;
 use agent_core::facts::PodFacts;
 use agent_core::ids::PodRef;
@@ -9,7 +10,7 @@ use agent_core::plan::{Event, Have, Redirection, State, is_undecided};
 use agent_core::wish::Wish;
 use tokio::sync::oneshot;
 
-use super::handle::{Admission, AdmissionError};
+use super::admission::{Admission, AdmissionError, Sandbox};
 use super::report::Report;
 use crate::ports::{Netns, PortError};
 
@@ -89,12 +90,11 @@ impl Pod {
     /// Takes in a new sandbox, and who waits until the pod is admitted to the mesh.
     pub(super) fn admit(
         &mut self,
-        addresses: Vec<IpAddr>,
-        netns: Netns,
+        sandbox: Sandbox,
         reply: oneshot::Sender<Result<Admission, AdmissionError>>,
     ) {
-        self.sought(&addresses, Some(netns));
-        self.sandbox = addresses;
+        self.sought(&sandbox.addresses, Some(sandbox.netns));
+        self.sandbox = sandbox.addresses;
         self.error = None;
         self.admissions.push(reply);
     }
@@ -148,6 +148,8 @@ impl Pod {
             (Wish::Captured(_), _) if self.state() == State::Enabled => Ok(Admission::Captured),
             (_, Some(error)) => Err(AdmissionError::Failed(error.clone())),
             (Wish::Captured(_), None) => return,
+            // Kubelet tells no addresses before the sandbox is ready.
+            (Wish::Outside(Reason::NoAddress), None) => Err(AdmissionError::NoAddress),
             (wish, None) if is_undecided(wish) => return,
             (Wish::Outside(reason), None) => Ok(Admission::Outside(*reason)),
             (Wish::Gone, None) => Err(AdmissionError::Gone),

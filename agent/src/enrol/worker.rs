@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use agent_core::catalog::Catalog;
-use agent_core::facts::Fact;
+use agent_core::facts::{Fact, PodFacts};
 use agent_core::ids::PodUid;
 use agent_core::plan::{Event, Next, ProxyView, Redirection, Step, next};
 use agent_core::problem::Problem;
@@ -16,8 +16,9 @@ use futures::stream::FuturesUnordered;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
+use super::admission::{AdmissionError, Admit, Expected};
 use super::apply::{Outcome, Ports};
-use super::handle::{AdmissionError, Admit, Command, Handle};
+use super::handle::{Command, Handle};
 use super::pod::Pod;
 use super::queue::{Queue, back_off};
 use super::report::Reports;
@@ -34,6 +35,7 @@ pub struct Enrolment<D, P, S, F> {
     queue: Queue,
     calls: FuturesUnordered<BoxFuture<'static, Call>>,
     proxies: Vec<ProxyPeer>,
+    expected: Expected,
     facts: mpsc::Receiver<Fact>,
     commands: mpsc::Receiver<Command>,
     reports: watch::Sender<Reports>,
@@ -75,6 +77,7 @@ where
             queue: Queue::default(),
             calls: FuturesUnordered::new(),
             proxies: Vec::new(),
+            expected: Expected::default(),
             facts,
             commands,
             reports,
@@ -144,6 +147,7 @@ where
                 .or_insert_with(|| Pod::new(pod.clone()));
             known.told(pod, service_account, carries);
         }
+        self.expected.look(&self.catalog);
         let is_complete = self.catalog.complete();
         if ends_listing && is_complete {
             // Pods that went while nobody looked are known only by what is left of them here.
@@ -183,6 +187,10 @@ where
             Command::Proxies { alive } => self.proxies_changed(alive),
             Command::ProxyCgroupGone => self.retire_proxies(),
             Command::SnapshotDone { refused } => self.snapshot_done(refused),
+            Command::AwaitPod { pod, reply } => {
+                self.expected.add(pod, reply);
+                self.expected.look(&self.catalog);
+            }
             Command::Admit(admit) => self.admit(*admit),
         }
     }
@@ -217,16 +225,23 @@ where
     }
 
     fn admit(&mut self, admit: Admit) {
-        let Admit { facts, netns, reply } = admit;
-        let (uid, addresses) = (facts.pod.uid.clone(), facts.ips.clone());
+        let Admit { sandbox, reply } = admit;
+        let Some(facts) = self.catalog.pod_of_sandbox(&sandbox.pod) else {
+            // A plugin that gave up has no use for the answer.
+            let _ = reply.send(Err(AdmissionError::Gone));
+            return;
+        };
+        let facts = PodFacts {
+            ips: sandbox.addresses.clone(),
+            ..facts.clone()
+        };
+        let uid = facts.pod.uid.clone();
         if let Some(pod) = self.pods.get_mut(&uid) {
             pod.forget_sandbox();
         }
         self.fact(Fact::Pod(Box::new(facts)));
-        match self.pods.get_mut(&uid) {
-            Some(pod) => pod.admit(addresses, netns, reply),
-            // A plugin that gave up has no use for the answer.
-            None => drop(reply.send(Err(AdmissionError::Gone))),
+        if let Some(pod) = self.pods.get_mut(&uid) {
+            pod.admit(sandbox, reply);
         }
     }
 
