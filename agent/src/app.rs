@@ -1,5 +1,5 @@
 //! The composition root: the only place that knows all parts. Start order: lock, datapath (what is captured stays so),
-//! proxies' socket, source, enrolment; the proxies get their snapshot when all pods are known. At the end everything
+//! proxies' and plugin's sockets, source, enrolment; the proxies get their snapshot when all pods are known. At the end everything
 //! stays captured, for the next agent.
 
 mod account;
@@ -19,10 +19,12 @@ use anyhow::Context;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
+use crate::cni::{self, Admissions, PluginSocket};
 use crate::config::{ConfigError, Paths, RunArgs, Source, cgroup2_mount};
 use crate::datapath::kernel::{self, KernelDatapath};
 use crate::enrol::{Enrolment, Handle, Ports};
 use crate::lock;
+use crate::netns::NetnsId;
 use crate::netns::enter::cookie;
 use crate::netns::find::CgroupFinder;
 use crate::ports::PodStatus;
@@ -44,7 +46,7 @@ const FACTS: usize = 1024;
 pub async fn run(paths: &Paths, args: &RunArgs) -> anyhow::Result<()> {
     let _lock = lock::acquire(&paths.run_dir)?;
     let place = args.place();
-    let (datapath, finder) = node(paths, args, &place)?;
+    let (datapath, finder, node_netns) = node(paths, args, &place)?;
     let (facts, received) = mpsc::channel(FACTS);
     let catalog = Catalog::new(place.clone(), rules(args)?);
     let parts = Parts {
@@ -53,6 +55,7 @@ pub async fn run(paths: &Paths, args: &RunArgs) -> anyhow::Result<()> {
         place: &place,
         datapath,
         finder,
+        node_netns,
         catalog,
         received,
     };
@@ -81,12 +84,17 @@ struct Parts<'a> {
     place: &'a Place,
     datapath: KernelDatapath,
     finder: CgroupFinder,
+    node_netns: NetnsId,
     catalog: Catalog,
     received: mpsc::Receiver<Fact>,
 }
 
-/// The node's kernel side, and how pods are found on it.
-fn node(paths: &Paths, args: &RunArgs, place: &Place) -> anyhow::Result<(KernelDatapath, CgroupFinder)> {
+/// The node's kernel side, how pods are found on it, and its own network namespace.
+fn node(
+    paths: &Paths,
+    args: &RunArgs,
+    place: &Place,
+) -> anyhow::Result<(KernelDatapath, CgroupFinder, NetnsId)> {
     let (cgroup_root, host_netns) = (paths.cgroup_root()?, paths.host_netns());
     let opened = File::open(&host_netns).with_context(|| {
         format!(
@@ -113,7 +121,7 @@ fn node(paths: &Paths, args: &RunArgs, place: &Place) -> anyhow::Result<(KernelD
         "the programs are attached"
     );
     let finder = CgroupFinder::new(&cgroup_root, &args.proc_root(), &opened)?;
-    Ok((datapath, finder))
+    Ok((datapath, finder, NetnsId::of(&opened)?))
 }
 
 /// The rules of enrolment, as configured.
@@ -147,6 +155,7 @@ async fn serve<S: PodStatus + 'static>(
         place,
         datapath,
         finder,
+        node_netns,
         catalog,
         received,
     } = parts;
@@ -154,6 +163,7 @@ async fn serve<S: PodStatus + 'static>(
     let turned_away = TurnedAway::default();
     let zds = Zds::bind(zds_config(args), on_connect(worker.clone(), turned_away.clone()))?;
     let events = zds.events();
+    let plugin_socket = PluginSocket::bind(&args.plugin_socket())?;
     let ports = Ports {
         datapath,
         proxy: Arc::new(zds.clone()),
@@ -162,6 +172,7 @@ async fn serve<S: PodStatus + 'static>(
     };
     let (enrolment, handle) = Enrolment::new(catalog, ports, received);
     let _ = worker.set(handle.clone());
+    let admissions = Admissions::new(handle.clone(), args.host_root.clone(), node_netns);
     let account = Account::new(
         paths,
         place,
@@ -174,10 +185,16 @@ async fn serve<S: PodStatus + 'static>(
         ended = enrolment.run() => ended.context("enrolment"),
         ended = source => ended.context("the source ended"),
         () = proxies::follow(&zds, events, &handle) => anyhow::bail!("the ZDS server ended"),
+        never = plugin_socket.serve(move |event| admit(admissions.clone(), event)) => match never {},
         ended = account.keep() => ended.context("writing the status"),
         ended = start(&zds, &handle, paths) => ended,
         ended = told_to_stop() => ended,
     }
+}
+
+/// The plugin need not know which of the two it was: captured, or not to be.
+async fn admit(admissions: Admissions, event: cni::Event) -> Result<(), cni::Refusal> {
+    admissions.admit(event).await.map(drop)
 }
 
 /// Lets the proxies have their snapshots once all pods are known; never ends.

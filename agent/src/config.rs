@@ -119,6 +119,21 @@ pub struct RunArgs {
         default_value = "/var/run/ztunnel/ztunnel.sock"
     )]
     pub zds_socket: PathBuf,
+    /// Folder of the socket that the CNI plugin calls
+    #[arg(
+        long,
+        value_name = "DIR",
+        env = "CNI_AGENT_RUN_DIR",
+        default_value = "/var/run/istio-cni"
+    )]
+    pub cni_agent_run_dir: PathBuf,
+    /// That socket; default: pluginevent.sock in the folder above
+    #[arg(long, value_name = "FILE", env = "MESHGATE_PLUGIN_SOCKET")]
+    pub plugin_socket: Option<PathBuf>,
+    /// Where the node's files are, as this process sees them: before the paths of network namespaces that the plugin
+    /// tells
+    #[arg(long, value_name = "DIR", env = "MESHGATE_HOST_ROOT", default_value = "/")]
+    pub host_root: PathBuf,
     /// Where the node's /proc is, as this process sees its process ids
     #[arg(long, value_name = "DIR", env = "MESHGATE_PROC")]
     pub proc_root: Option<PathBuf>,
@@ -163,6 +178,13 @@ impl RunArgs {
             }
             None => Source::File(PathBuf::from("/etc/meshgate/manifests")),
         }
+    }
+
+    /// The socket that the CNI plugin calls.
+    #[must_use]
+    pub fn plugin_socket(&self) -> PathBuf {
+        let default = || self.cni_agent_run_dir.join(agent_core::cni::config::SOCKET);
+        self.plugin_socket.clone().unwrap_or_else(default)
     }
 
     /// The node's /proc. Process ids in it are those of the agent's own PID namespace only with `hostPID`.

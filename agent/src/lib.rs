@@ -9,6 +9,7 @@ pub mod datapath;
 pub mod zds;
 pub mod source;
 pub mod enrol;
+pub mod cni;
 pub mod config;
 pub mod report;
 pub mod lock;

@@ -1,0 +1,82 @@
+//! From an event of the plugin to the worker and back.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use agent_core::cni::event::Event;
+
+use super::sandbox::{SandboxError, open_netns};
+use crate::enrol::{Admission, AdmissionError, Handle, Patience, Sandbox};
+use crate::netns::NetnsId;
+
+/// Istio's plugin gives up after five seconds, and must hear before why.
+const PATIENCE: Patience = Patience {
+    known: Duration::from_secs(2),
+    served: Duration::from_millis(4500),
+};
+
+/// Why a sandbox must fail.
+#[derive(Debug, thiserror::Error)]
+pub enum Refusal {
+    /// Its network namespace.
+    #[error(transparent)]
+    Sandbox(#[from] SandboxError),
+    /// Its pod.
+    #[error(transparent)]
+    Admission(#[from] AdmissionError),
+}
+
+/// Brings sandboxes to the worker.
+#[derive(Clone, Debug)]
+pub struct Admissions {
+    handle: Handle,
+    host_root: PathBuf,
+    node: NetnsId,
+}
+
+impl Admissions {
+    /// `host_root` is where the node's files are, as the agent sees them; `node` the node's own network namespace.
+    #[must_use]
+    pub fn new(handle: Handle, host_root: PathBuf, node: NetnsId) -> Self {
+        Self {
+            handle,
+            host_root,
+            node,
+        }
+    }
+
+    /// Answers when the pod is captured and served, or is not to be captured. A pod outside the mesh is not an error,
+    /// unlike in Istio, whose plugin asks only about pods that it found to be in the mesh: ours asks about all, and if a
+    /// label went meanwhile, a pod of Istio's plugin need not fail either.
+    ///
+    /// # Errors
+    /// When the pod should be captured and is not.
+    pub async fn admit(&self, event: Event) -> Result<Admission, Refusal> {
+        let (start, pod) = (Instant::now(), event.pod.clone());
+        let answer = self.ask(event).await;
+        let ms = start.elapsed().as_millis();
+        match &answer {
+            Ok(Admission::Captured) => tracing::info!(%pod, ms, "CNI: captured"),
+            Ok(Admission::Outside(reason)) => tracing::info!(%pod, ms, "CNI: the pod {reason}"),
+            Err(error) => tracing::warn!(%pod, ms, "CNI: {error}"),
+        }
+        answer
+    }
+
+    async fn ask(&self, event: Event) -> Result<Admission, Refusal> {
+        let (host_root, node) = (self.host_root.clone(), self.node);
+        let (path, addresses) = (event.netns, event.addresses.clone());
+        let opened =
+            tokio::task::spawn_blocking(move || open_netns(&host_root, &path, node, &addresses)).await;
+        let netns = match opened {
+            Ok(opened) => opened?,
+            Err(panic) => std::panic::resume_unwind(panic.into_panic()),
+        };
+        let sandbox = Sandbox {
+            pod: event.pod,
+            addresses: event.addresses,
+            netns,
+        };
+        Ok(self.handle.admit(sandbox, PATIENCE).await?)
+    }
+}
