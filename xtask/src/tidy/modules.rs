@@ -12,18 +12,21 @@ const ALLOWED: &[(&str, &str)] = &[
     ("cli", "app config datapath lock netns ports report sys"),
     (
         "app",
-        "config datapath enrol lock netns ports report source sys zds",
+        "cni config datapath enrol lock netns ports report source sys zds",
     ),
+    // The plugin's socket hands each sandbox to enrolment.
+    ("cni", "chain enrol netns ports socket_file"),
     ("enrol", "ports"),
     ("source", "ports"),
     ("datapath", "chain netns ports sys"),
-    ("zds", "netns ports sys"),
+    ("zds", "netns ports socket_file sys"),
     ("netns", "ports sys"),
     ("chain", ""),
     ("config", ""),
     ("lock", ""),
     ("ports", ""),
     ("report", ""),
+    ("socket_file", ""),
     ("sys", ""),
 ];
 const SOURCE: &str = "agent/src/";
