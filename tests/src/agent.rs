@@ -101,6 +101,7 @@ impl Agent {
             ("--node", node.name().to_owned()),
             ("--cluster", "test".to_owned()),
             ("--zds-socket", text(&node.zds_socket())),
+            ("--plugin-socket", text(&node.plugin_socket())),
         ];
         usual.retain(|(flag, _)| !more.contains(flag));
         let mut flags = words(&usual);

@@ -8,6 +8,7 @@ pub mod pod;
 pub mod spec;
 
 pub mod agent;
+pub mod cni;
 pub mod proxy;
 
 pub mod escape;

@@ -128,6 +128,12 @@ impl Node {
         self.parts.run.join("ztunnel.sock")
     }
 
+    /// The socket on which the agent listens for the CNI plugin.
+    #[must_use]
+    pub fn plugin_socket(&self) -> PathBuf {
+        self.parts.run.join("istio-cni/pluginevent.sock")
+    }
+
     /// Everything that it consists of; outlives it, to show that nothing is left.
     #[must_use]
     pub fn parts(&self) -> Parts {
@@ -167,8 +173,19 @@ impl Node {
     /// # Errors
     /// When its parts cannot be made.
     pub fn pod_with(&self, spec: PodSpec) -> Result<Pod> {
+        let mut pod = self.sandbox(spec)?;
+        pod.start()?;
+        Ok(pod)
+    }
+
+    /// Makes the sandbox of a pod, as it is when the CNI plugins are called: it has addresses, but no process yet, and
+    /// Kubernetes does not know its addresses before [`Pod::start`].
+    ///
+    /// # Errors
+    /// When its parts cannot be made.
+    pub fn sandbox(&self, spec: PodSpec) -> Result<Pod> {
         let number = self.pods.fetch_add(1, Ordering::Relaxed) + 1;
-        Pod::create(self, spec, number)
+        Pod::sandbox(self, spec, number)
     }
 
     /// Writes the pods' manifests, each in one step, for the file source.

@@ -1,4 +1,5 @@
-//! A pod: a network namespace with `eth0`, a cgroup below `kubepods`, and a pause process which lives in both.
+//! A pod: a network namespace with `eth0`, a cgroup below `kubepods`, and a pause process which lives in both; or its
+//! sandbox alone, before the first process.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -13,7 +14,7 @@ use serde_json::Value;
 use crate::netns::Netns;
 use crate::node::Node;
 use crate::process::Process;
-use crate::spec::{Families, Identity, PodSpec, pod_manifest};
+use crate::spec::{Families, Identity, PodSpec, pod_manifest, scheduled_manifest};
 use crate::{cgroup, programs, sys};
 
 /// A pod that runs. Dropping it kills its processes and removes its namespace, but not its manifest: that is
@@ -29,12 +30,13 @@ pub struct Pod {
     slice: PathBuf,
     /// `kubepods/pod<uid>/<container id>`.
     container: PathBuf,
-    pause: Process,
+    /// None while it is a sandbox only.
+    pause: Option<Process>,
 }
 
 impl Pod {
-    /// Makes the `number`th pod of a node.
-    pub(crate) fn create(node: &Node, spec: PodSpec, number: u32) -> Result<Self> {
+    /// Makes the sandbox of the `number`th pod of a node.
+    pub(crate) fn sandbox(node: &Node, spec: PodSpec, number: u32) -> Result<Self> {
         let uid = spec
             .uid
             .clone()
@@ -57,9 +59,6 @@ impl Pod {
             .flatten()
             .map(|ip| ip.parse())
             .collect::<Result<Vec<IpAddr>, _>>()?;
-        let mut pause = Command::new(programs::find("meshgate-load")?);
-        enter(&mut pause, &netns, &container)?;
-        let pause = Process::start("pause", pause.arg("pause"))?;
         let identity = Identity {
             uid,
             node: node.name().to_owned(),
@@ -73,8 +72,19 @@ impl Pod {
             netns,
             slice,
             container,
-            pause,
+            pause: None,
         })
+    }
+
+    /// Starts its first process, as a runtime does when all CNI plugins have agreed. From then on Kubernetes knows its
+    /// addresses: the next [`Node::apply`] writes them.
+    ///
+    /// # Errors
+    /// When the process cannot be started.
+    pub fn start(&mut self) -> Result<()> {
+        let mut pause = self.command(&programs::find("meshgate-load")?)?;
+        self.pause = Some(Process::start("pause", pause.arg("pause"))?);
+        Ok(())
     }
 
     /// Kubernetes UID.
@@ -156,9 +166,12 @@ impl Pod {
     }
 
     /// Process id of its pause process.
+    ///
+    /// # Panics
+    /// When it is a sandbox only.
     #[must_use]
     pub fn pause_pid(&self) -> u32 {
-        self.pause.id()
+        self.pause.as_ref().expect("the pod was started").id()
     }
 
     /// A command that runs in the pod's network namespace and cgroup: the only kind of process whose sockets are the
@@ -233,7 +246,10 @@ impl Pod {
     /// Its manifest as it is now.
     #[must_use]
     pub fn manifest(&self) -> Value {
-        pod_manifest(&self.spec, &self.identity)
+        match self.pause {
+            Some(_) => pod_manifest(&self.spec, &self.identity),
+            None => scheduled_manifest(&self.spec, &self.identity),
+        }
     }
 
     /// Its manifest's file.

@@ -24,7 +24,7 @@ pub fn find(name: &str) -> Result<PathBuf> {
     {
         Some(path) => Ok(path),
         None => bail!(
-            "no {name} in {folders:?}: build it with `cargo build -p agent -p tests`, or set MESHGATE_BIN_DIR"
+            "no {name} in {folders:?}: build it with `cargo build -p agent -p agent-cni -p tests`, or set MESHGATE_BIN_DIR"
         ),
     }
 }

@@ -148,6 +148,14 @@ pub fn pod_manifest(spec: &PodSpec, identity: &Identity) -> Value {
     })
 }
 
+/// The manifest of a pod whose sandbox is being made: it is on its node, and kubelet has reported nothing yet.
+#[must_use]
+pub fn scheduled_manifest(spec: &PodSpec, identity: &Identity) -> Value {
+    let mut manifest = pod_manifest(spec, identity);
+    manifest["status"] = json!({ "phase": "Pending" });
+    manifest
+}
+
 /// A Kubernetes namespace's manifest.
 #[must_use]
 pub fn namespace_manifest(name: &str, labels: &[(&str, &str)]) -> Value {
