@@ -241,6 +241,31 @@ mod tests {
         }
     }
 
+    /// The command line of `meshgate run`.
+    #[derive(clap::Parser)]
+    struct Run {
+        #[command(flatten)]
+        args: RunArgs,
+    }
+
+    #[test]
+    fn the_plugins_socket_is_in_its_folder_unless_it_is_given() {
+        for (flags, socket) in [
+            (&[][..], "/var/run/istio-cni/pluginevent.sock"),
+            (
+                &["--cni-agent-run-dir", "/run/mesh"],
+                "/run/mesh/pluginevent.sock",
+            ),
+            (
+                &["--cni-agent-run-dir", "/run/mesh", "--plugin-socket", "/s"],
+                "/s",
+            ),
+        ] {
+            let run = <Run as clap::Parser>::parse_from([&["meshgate"], flags].concat());
+            assert_eq!(run.args.plugin_socket(), PathBuf::from(socket), "{flags:?}");
+        }
+    }
+
     #[test]
     fn the_mount_of_cgroup2_is_found_beside_version_1() {
         let mounts =
