@@ -1,7 +1,8 @@
 //! Outbound TCP of applications: connect() is sent to the proxy, the original destination stays with the socket.
 //!
 //! The destination becomes loopback:15001, so whatever fails later ends at the proxy's refusal or at nobody, never
-//! outside. The source becomes the pod's address, as it would have been, without choosing a port yet.
+//! outside. The source becomes the pod's address, as it would have been, without choosing a port yet; for IPv6 it is
+//! loopback, and both sides are told the pod's address.
 
 use agent_common::address::Ip;
 use agent_common::flow::role;
@@ -63,7 +64,10 @@ pub(crate) fn app_connect6(ctx: SockAddrContext) -> i32 {
         Verdict::Leave => ALLOW,
         Verdict::Refuse => DENY,
         Verdict::Capture(proxy) => {
-            if ctx.bound6().is_none() && !source.is_none() && bind6(&ctx, &source) {
+            // Not for IPv6: from the pod's address to ::1 the kernel loses resets and the acknowledgements of sockets in
+            // TIME_WAIT (`packet_source` in `proxy_upstream`), so that the proxy's end would stay in LAST_ACK for minutes
+            // and answer the next connection from the same port.
+            if ctx.bound6().is_none() && destination.is_v4() && bind6(&ctx, &source) {
                 remember_bound(&ctx, &source);
             }
             ctx.set_ip6(&proxy);
@@ -86,6 +90,10 @@ fn decide(ctx: &SockAddrContext, netns: &NetnsKey, pod: &Pod, destination: Ip, s
             _ => socket.role = role::NONE,
         }
     }
+    let whole = storage::whole(ctx.sock());
+    if let Some(socket) = whole.and_then(storage::get) {
+        socket.role = role::NONE;
+    }
     if destination.is_local() {
         count!(netns, outbound_loopback);
         return Verdict::Leave;
@@ -100,7 +108,10 @@ fn decide(ctx: &SockAddrContext, netns: &NetnsKey, pod: &Pod, destination: Ip, s
         unsafe { bpf_set_retval(-ENETUNREACH) };
         return Verdict::Refuse;
     }
-    if !storage::assign(ctx.sock(), role::APPLICATION, endpoint(destination, ctx.port())) {
+    let original = endpoint(destination, ctx.port());
+    if !storage::assign(ctx.sock(), role::APPLICATION, original)
+        || whole.is_some_and(|sk| !storage::assign(sk, role::APPLICATION, original))
+    {
         count!(netns, outbound_no_memory);
         return Verdict::Refuse;
     }
@@ -144,7 +155,7 @@ fn remember_bound(ctx: &SockAddrContext, source: &Ip) {
 }
 
 /// Binds to an IPv4 address; the port is chosen at connect. A socket that is bound to a port of every address cannot
-/// be bound again: it speaks from loopback, `sockets` tells the proxy the pod's address, and `peer_name` the application.
+/// be bound again: it speaks from loopback, as IPv6 sockets do; `sockets` tells the proxy the pod's address, and `peer_name` the application.
 #[inline(always)]
 fn bind4(ctx: &SockAddrContext, ip: &Ip) -> bool {
     // `struct sockaddr_in`: family and port, address, padding.
@@ -153,7 +164,7 @@ fn bind4(ctx: &SockAddrContext, ip: &Ip) -> bool {
     unsafe { bpf_bind(ctx.as_ptr().cast(), (&raw mut address).cast(), 16) == 0 }
 }
 
-/// Binds to an IPv6 address (may be v4-mapped), as [`bind4`].
+/// Binds an IPv6 socket to a v4-mapped address, or to none, as [`bind4`].
 #[inline(always)]
 fn bind6(ctx: &SockAddrContext, ip: &Ip) -> bool {
     let words = ip.words();

@@ -48,8 +48,7 @@ pub(crate) fn app_sockname6(ctx: SockAddrContext) -> i32 {
     ALLOW
 }
 
-/// The pod's address, for an application's captured connection that speaks from loopback: its socket was bound to a
-/// port of every address, and could not be bound to the pod's address besides (`outbound`).
+/// The pod's address, for an application's captured connection that speaks from loopback (`outbound` says when).
 #[inline(always)]
 fn own(ctx: &SockAddrContext, local: Ip) -> Option<Ip> {
     let socket = storage::get(ctx.sock())?;

@@ -209,7 +209,7 @@ fn proxy_accepted(ctx: &SockOpsContext) {
         count!(&netns, outbound_not_handed_over);
         return;
     };
-    // An application whose socket was bound to a port of every address speaks from loopback, not from the pod's address.
+    // An application speaks from loopback by IPv6, and where its socket was bound to a port of every address.
     socket.source = match (flow.source.is_local(), flow.source.is_v4()) {
         (false, _) => Ip::NONE,
         (true, true) => pod.ip4,

@@ -3,7 +3,7 @@
 use agent_common::address::Endpoint;
 use agent_common::flow::Socket;
 use aya_ebpf::bindings::{BPF_SK_STORAGE_GET_F_CREATE, bpf_sock};
-use aya_ebpf::helpers::generated::bpf_sk_storage_get;
+use aya_ebpf::helpers::generated::{bpf_sk_storage_get, bpf_skc_to_mptcp_sock};
 
 use crate::maps::SOCKETS;
 
@@ -40,6 +40,16 @@ pub(crate) fn make(sk: *mut bpf_sock) -> Option<&'static mut Socket> {
         .cast::<Socket>()
         .as_mut()
     }
+}
+
+/// The application's socket, where `sk` is a part (subflow) of a multipath connection: the application asks it for its
+/// names, and connect() goes by way of the part.
+#[inline(always)]
+pub(crate) fn whole(sk: *mut bpf_sock) -> Option<*mut bpf_sock> {
+    // SAFETY: `sk` comes from the context; the helper returns null where there is no such socket, and what it returns
+    // lives as long as its part.
+    let whole = unsafe { bpf_skc_to_mptcp_sock(sk.cast()) };
+    (!whole.is_null()).then_some(whole.cast())
 }
 
 /// Gives a socket a role with an endpoint; false when the kernel has no memory.

@@ -75,6 +75,7 @@ fn every_kind_of_application_is_captured_and_sees_no_difference() -> Result<()> 
             &["--fast-open", "--send", "x"],
             &["--fast-open-message", "x"],
             &["--mark", "1337"],
+            &["--mptcp"],
         ] {
             let seen = captured(&mesh, &text, destination, &own, &[kind, &["--rst"]].concat())?;
             for name in ["peer", "so_peername"] {
@@ -87,19 +88,6 @@ fn every_kind_of_application_is_captured_and_sees_no_difference() -> Result<()> 
                 assert_eq!(seen["local"], json!(format!("{own}:400{port}")), "{seen}");
             }
         }
-    }
-    Ok(())
-}
-
-#[test]
-fn multipath_connections_are_captured_and_only_their_peer_name_tells() -> Result<()> {
-    if !requires::root("multipath_connections_are_captured_and_only_their_peer_name_tells") {
-        return Ok(());
-    }
-    let mesh = Mesh::new()?;
-    let _server = mesh.outside.serve(&["--listen", "[::]:80"])?;
-    for (text, destination, _, own) in dialled(&mesh.client, &mesh.outside, 80) {
-        captured(&mesh, &text, destination, &own, &["--mptcp"])?;
     }
     Ok(())
 }

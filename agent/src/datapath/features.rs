@@ -45,6 +45,9 @@ const GET_NETNS_COOKIE: i32 = 122;
 /// `bpf_set_retval`.
 const SET_RETVAL: i32 = 187;
 
+/// `bpf_skc_to_mptcp_sock`.
+const SKC_TO_MPTCP_SOCK: i32 = 196;
+
 /// All features, oldest first.
 pub const FEATURES: &[Feature] = &[
     needed(
@@ -106,6 +109,12 @@ pub const FEATURES: &[Feature] = &[
         (5, 18),
         Probe::Helper(SOCK_ADDR, CONNECT4, SET_RETVAL),
         "a pod without IPv6 gets EPERM in place of ENETUNREACH",
+    ),
+    needed(
+        "multipath sockets in connect hooks",
+        (5, 19),
+        Probe::Helper(SOCK_ADDR, CONNECT4, SKC_TO_MPTCP_SOCK),
+        "no outbound capture",
     ),
     Feature {
         name: "SO_REUSEADDR from programs (bpf_setsockopt)",

@@ -22,6 +22,9 @@ pub(crate) struct Options {
     /// Sends a byte on each and wants it back, when all are open and again at the end: for servers with `--reply echo`.
     #[arg(long)]
     check: bool,
+    /// Does not wait for any of them: what counts as open has sent its SYN.
+    #[arg(long, conflicts_with = "check")]
+    half_open: bool,
     #[command(flatten)]
     client: Client,
 }
@@ -31,7 +34,12 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let mut tally = Tally::default();
     let mut held = Vec::with_capacity(options.connections);
     for destination in options.destinations.iter().cycle().take(options.connections) {
-        match options.client.dial(*destination) {
+        let dialled = if options.half_open {
+            options.client.begin(*destination)
+        } else {
+            options.client.dial(*destination)
+        };
+        match dialled {
             Ok(stream) => held.push(stream),
             Err(error) => tally.failure(&error),
         }

@@ -96,6 +96,16 @@ impl Client {
     pub(crate) fn dial(&self, destination: SocketAddr) -> io::Result<TcpStream> {
         self.connect(self.socket(destination)?, destination)
     }
+
+    /// A new connection which is only begun.
+    pub(crate) fn begin(&self, destination: SocketAddr) -> io::Result<TcpStream> {
+        let socket = self.socket(destination)?;
+        rustix::io::ioctl_fionbio(&socket, true)?;
+        match connect(&socket, &destination) {
+            Ok(()) | Err(Errno::INPROGRESS) => Ok(socket.into()),
+            Err(error) => Err(error.into()),
+        }
+    }
 }
 
 fn connect_and_poll(socket: &OwnedFd, destination: SocketAddr, limit: Duration) -> io::Result<()> {
