@@ -286,20 +286,30 @@ fn after_many_connections_the_maps_are_as_empty_as_before() -> Result<()> {
     }
     let lasting = ["LISTENERS", "ADDRESSES", "PODS", "NAMES", "NETWORKS"];
     let before = lasting.map(|map| mesh.maps().dump(map).expect("a map that can be read"));
-    let mut clients = Vec::new();
     let each = (MANY / 4).to_string();
-    for pod in [&mesh.client, &mesh.server] {
-        for ip in [mesh.outside.v4(), mesh.outside.v6()] {
-            let to = ports.map(|port| at(ip, port));
-            let to: Vec<&str> = to.iter().map(String::as_str).collect();
-            clients.push(pod.spawn(&[&["crr", "--count", &each, "--rst"], to.as_slice()].concat())?);
-        }
-    }
-    for mut client in clients {
-        let done: Value = client.json()?;
-        assert_eq!(done["failed"], json!({}), "{done}");
-        assert_eq!(done["ok"], MANY / 4, "{done}");
-        eprintln!("{done}");
+    let open_and_close = |pod: &Pod, ip| {
+        let to = ports.map(|port| at(ip, port));
+        let to: Vec<&str> = to.iter().map(String::as_str).collect();
+        pod.load(&[&["crr", "--count", &each, "--rst"], to.as_slice()].concat())
+    };
+    let done = std::thread::scope(|scope| {
+        let clients = [&mesh.client, &mesh.server];
+        let ips = [mesh.outside.v4(), mesh.outside.v6()];
+        let pairs = clients.into_iter().flat_map(|pod| ips.map(|ip| (pod, ip)));
+        let threads: Vec<_> = pairs
+            .map(|(pod, ip)| scope.spawn(move || open_and_close(pod, ip)))
+            .collect();
+        threads
+            .into_iter()
+            .map(|thread| thread.join().expect("a thread that ends"))
+            .collect::<Result<Vec<_>>>()
+    })?;
+    for done in done {
+        assert_eq!(
+            (&done["ok"], &done["failed"]),
+            (&json!(MANY / 4), &json!({})),
+            "{done}"
+        );
     }
     nothing_is_left(&mesh)?;
     assert_eq!(
