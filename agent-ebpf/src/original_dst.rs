@@ -1,14 +1,18 @@
-//! `SO_ORIGINAL_DST` for the proxy, in place of conntrack's: from the accepted socket's storage.
+//! `SO_ORIGINAL_DST` for the proxy, in place of conntrack's: from the accepted socket's storage, and for inbound
+//! connections their local address. ztunnel would look there itself, Envoy would not.
 //!
-//! Attached to the proxy's cgroup. A dual-stack listener accepts IPv4 peers as v4-mapped, so the address in the storage
+//! Attached to the proxy's cgroup. A dual-stack listener accepts IPv4 peers as v4-mapped, so the address itself
 //! decides which of the two levels answers: SOL_IP a `sockaddr_in`, SOL_IPV6 a `sockaddr_in6`. At the other level the
 //! kernel's own error stands, and the proxy asks at the next.
 
+use agent_common::address::{Endpoint, Ip};
 use agent_common::flow::role;
+use agent_common::ports;
+use aya_ebpf::bindings::bpf_sock;
 use aya_ebpf::macros::cgroup_sockopt;
 use aya_ebpf::programs::SockoptContext;
 
-use crate::context::{ALLOW, write};
+use crate::context::{ALLOW, endpoint, netns, pod, read, write};
 use crate::storage;
 
 /// `SOL_IP`.
@@ -23,18 +27,19 @@ const INET: u16 = 2;
 const INET6: u16 = 10;
 
 #[cgroup_sockopt(getsockopt)]
-pub(crate) fn proxy_getopt(ctx: SockoptContext) -> i32 {
-    let ctx = ctx.sockopt;
+pub(crate) fn proxy_getopt(outer: SockoptContext) -> i32 {
+    let ctx = outer.sockopt;
     // SAFETY: the kernel hands out a valid context, and these fields are readable in it.
     let (level, name, sk) = unsafe { ((*ctx).level, (*ctx).optname, (*ctx).__bindgen_anon_1.sk) };
     if name != SO_ORIGINAL_DST || (level != SOL_IP && level != SOL_IPV6) || sk.is_null() {
         return ALLOW;
     }
-    let Some(socket) = storage::get(sk) else {
-        return ALLOW;
+    let original = match storage::get(sk) {
+        Some(socket) if socket.role == role::PROXY_ACCEPTED => socket.endpoint,
+        None if pod(&netns(&outer)).is_some() => local(sk),
+        _ => return ALLOW,
     };
-    let original = socket.endpoint;
-    if socket.role != role::PROXY_ACCEPTED || original.ip.is_v4() != (level == SOL_IP) {
+    if original.port == 0 || original.ip.is_v4() != (level == SOL_IP) {
         return ALLOW;
     }
     // SAFETY: as above.
@@ -79,4 +84,24 @@ pub(crate) fn proxy_getopt(ctx: SockoptContext) -> i32 {
     }
     write!((*ctx).retval, 0);
     ALLOW
+}
+
+/// The socket's own address; with port 0 where that is a port of the proxy's on which nothing is redirected, or whose
+/// connections have storage when they were.
+#[inline(always)]
+fn local(sk: *mut bpf_sock) -> Endpoint {
+    let port = match read!((*sk).src_port) as u16 {
+        ports::OUTBOUND | ports::HBONE => 0,
+        other => other,
+    };
+    if read!((*sk).family) == u32::from(INET) {
+        return endpoint(Ip::from_v4_word(read!((*sk).src_ip4)), port);
+    }
+    let words = [
+        read!((*sk).src_ip6[0]),
+        read!((*sk).src_ip6[1]),
+        read!((*sk).src_ip6[2]),
+        read!((*sk).src_ip6[3]),
+    ];
+    endpoint(Ip::from_words(words), port)
 }
