@@ -155,7 +155,8 @@ fn remember_bound(ctx: &SockAddrContext, source: &Ip) {
 }
 
 /// Binds to an IPv4 address; the port is chosen at connect. A socket that is bound to a port of every address cannot
-/// be bound again: it speaks from loopback, as IPv6 sockets do; `sockets` tells the proxy the pod's address, and `peer_name` the application.
+/// be bound again: it speaks from loopback, as IPv6 sockets do; `sockets` tells the proxy the pod's address, and
+/// `peer_name` the application.
 #[inline(always)]
 fn bind4(ctx: &SockAddrContext, ip: &Ip) -> bool {
     // `struct sockaddr_in`: family and port, address, padding.

@@ -60,7 +60,10 @@ pub fn check(ways: &Ways<'_>, proxies: &[&Proxy]) -> Result<()> {
         made += report["ok"].as_u64().context("ok")? as usize;
     }
     let passed = passed()? - before;
-    anyhow::ensure!(passed == made, "{made} connections were made, {passed} passed a proxy");
+    anyhow::ensure!(
+        passed == made,
+        "{made} connections were made, {passed} passed a proxy"
+    );
     Ok(())
 }
 

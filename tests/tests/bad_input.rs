@@ -14,13 +14,21 @@ use tests::{Agent, Mesh, Pins, Pod, PodSpec, programs, requires, zds};
 /// Waits for a problem with this object, and returns it.
 fn problem(agent: &mut Agent, object: &str) -> Result<Value> {
     let found = agent.wait_for(&format!("a problem of {object}"), |status| {
-        let about = |problem: &&Value| problem["object"].as_str().is_some_and(|told| told.contains(object));
+        let about = |problem: &&Value| {
+            problem["object"]
+                .as_str()
+                .is_some_and(|told| told.contains(object))
+        };
         let mut found = status.problems.iter().filter(about);
         let first = found.next().cloned()?;
         Some((first, found.count()))
     })?;
     assert_eq!(found.1, 0, "one error for {object}");
-    assert!(!found.0["fix"].as_str().unwrap_or_default().is_empty(), "{}", found.0);
+    assert!(
+        !found.0["fix"].as_str().unwrap_or_default().is_empty(),
+        "{}",
+        found.0
+    );
     Ok(found.0)
 }
 
@@ -54,10 +62,22 @@ fn manifests_that_cannot_be_used_are_named_and_change_nothing_else() -> Result<(
     let (long_name, long_uid) = ("n".repeat(254), "u".repeat(64));
     let cases = [
         ("{ not yaml".to_owned(), "bad.yaml", "line"),
-        (with("/status/podIPs", json!([{ "ip": "10.0.0.999" }])), "Pod default/bad", "10.0.0.999"),
-        (with("/metadata/name", json!(long_name)), "Pod default/nnn", "name"),
+        (
+            with("/status/podIPs", json!([{ "ip": "10.0.0.999" }])),
+            "Pod default/bad",
+            "10.0.0.999",
+        ),
+        (
+            with("/metadata/name", json!(long_name)),
+            "Pod default/nnn",
+            "name",
+        ),
         (with("/metadata/uid", json!(long_uid)), "Pod default/bad", "uid"),
-        (with("/metadata/labels", json!({ "a": 1 })), "Pod default/bad", "labels"),
+        (
+            with("/metadata/labels", json!({ "a": 1 })),
+            "Pod default/bad",
+            "labels",
+        ),
     ];
     for (text, object, told) in cases {
         mesh.node.write_text("bad.yaml", &text)?;
@@ -107,7 +127,10 @@ fn a_pod_of_another_node_is_nothing_to_this_one() -> Result<()> {
     mesh.node.apply(&[&later])?;
     mesh.agent.wait_for_pod_state(later.uid(), "enabled")?;
     let status = mesh.agent.status()?;
-    assert!(status.pods.iter().all(|pod| pod.uid != elsewhere.uid()), "{status:?}");
+    assert!(
+        status.pods.iter().all(|pod| pod.uid != elsewhere.uid()),
+        "{status:?}"
+    );
     assert!(status.problems.is_empty(), "{status:?}");
     let cookie = elsewhere.netns().cookie()?.to_ne_bytes();
     assert!(Pins::of(&mesh.node).map("PODS")?.get(&cookie).is_err());
@@ -136,9 +159,15 @@ fn of_two_pods_with_one_address_the_newer_has_it() -> Result<()> {
         (status.problems.len() == 2).then(|| status.problems.clone())
     })?;
     for (problem, ip) in found.iter().zip(newer.ips()) {
-        assert!(problem["object"].to_string().contains("default/older"), "{problem}");
+        assert!(
+            problem["object"].to_string().contains("default/older"),
+            "{problem}"
+        );
         let text = problem["problem"].to_string();
-        assert!(text.contains("default/newer") && text.contains(&ip.to_string()), "{text}");
+        assert!(
+            text.contains("default/newer") && text.contains(&ip.to_string()),
+            "{text}"
+        );
     }
     is_told_by_status(&mesh.agent, "default/older")?;
     // The loser's namespace is not the winner's: nothing of it is captured.
@@ -150,11 +179,14 @@ fn of_two_pods_with_one_address_the_newer_has_it() -> Result<()> {
     mesh.check()?;
     // The winner goes: the address is the other's, but its namespace does not own it.
     mesh.node.delete(&newer)?;
-    mesh.agent.wait_for("the loser's namespace to be told as another's", |status| {
-        let [only] = status.problems.as_slice() else { return None };
-        let is_of_older = only["object"].to_string().contains("default/older");
-        (is_of_older && only["problem"].to_string().contains("owns one of")).then_some(())
-    })?;
+    mesh.agent
+        .wait_for("the loser's namespace to be told as another's", |status| {
+            let [only] = status.problems.as_slice() else {
+                return None;
+            };
+            let is_of_older = only["object"].to_string().contains("default/older");
+            (is_of_older && only["problem"].to_string().contains("owns one of")).then_some(())
+        })?;
     mesh.check()
 }
 
@@ -179,21 +211,32 @@ fn one_address_in_two_networks_is_two_pods() -> Result<()> {
     let mut pods = Vec::new();
     for network in ["red", "blue"] {
         let pod = mesh.node.pod_with(PodSpec::new(network).ambient())?;
-        mesh.node.write(&pod.file_name(), &in_network(&pod, IP, network)?)?;
+        mesh.node
+            .write(&pod.file_name(), &in_network(&pod, IP, network)?)?;
         mesh.agent.wait_for_pod_state(pod.uid(), "enabled")?;
         let _server = pod.serve(&["--listen", "0.0.0.0:80", "--banner", network])?;
         let seen = pod.load(&["connect", &format!("{}:80", mesh.outside.v4())])?;
         assert_eq!(seen["read"], "ok", "{seen}");
         // The one who calls decides by his route which of the two he means.
-        mesh.outside.netns().ip(&format!("route replace {IP}/32 via {}", pod.v4()))?;
+        mesh.outside
+            .netns()
+            .ip(&format!("route replace {IP}/32 via {}", pod.v4()))?;
         let seen = mesh.outside.load(&["connect", &format!("{IP}:80")])?;
         assert_eq!(seen["reply"]["banner"], network, "{seen}");
         let connections = mesh.proxy.connections()?;
         let of_pod: Vec<_> = connections.iter().filter(|c| c.pod == pod.uid()).collect();
         assert_eq!(of_pod.len(), 2, "{connections:?}");
-        assert_eq!((of_pod[0].direction, of_pod[0].peer.ip().to_string()), (Direction::Outbound, IP.into()));
-        assert_eq!((of_pod[1].direction, of_pod[1].peer.ip()), (Direction::Inbound, mesh.outside.v4()));
-        let entry = mesh.agent.cli_json(&["maps", "get", "--network", network, "--ip", IP])?;
+        assert_eq!(
+            (of_pod[0].direction, of_pod[0].peer.ip().to_string()),
+            (Direction::Outbound, IP.into())
+        );
+        assert_eq!(
+            (of_pod[1].direction, of_pod[1].peer.ip()),
+            (Direction::Inbound, mesh.outside.v4())
+        );
+        let entry = mesh
+            .agent
+            .cli_json(&["maps", "get", "--network", network, "--ip", IP])?;
         assert_eq!(entry["pod"]["uid"], pod.uid());
         pods.push(pod);
     }
@@ -212,7 +255,12 @@ fn a_thousand_packets_of_garbage_disturb_no_proxy() -> Result<()> {
     let mut sent = 0;
     // More connections than are accepted without a pause: the last ones come while the next pod joins.
     while sent < 1000 {
-        let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        let socket = socket_with(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC,
+            None,
+        )?;
         connect(&socket, &SocketAddrUnix::new(mesh.node.zds_socket())?)?;
         for _ in 0..100 {
             let length = 1 + moments.below(1500) as usize;
@@ -244,7 +292,10 @@ fn a_missing_kubeconfig_is_told_and_captured_pods_stay_captured() -> Result<()> 
     let mut agent = Agent::stopped(&mesh.node, "kube", &["--kubeconfig", "/nonexistent/kubeconfig"])?;
     agent.spawn()?;
     let found = problem(&mut agent, "source of pods")?;
-    assert!(found["problem"].to_string().contains("/nonexistent/kubeconfig"), "{found}");
+    assert!(
+        found["problem"].to_string().contains("/nonexistent/kubeconfig"),
+        "{found}"
+    );
     is_told_by_status(&agent, "/nonexistent/kubeconfig")?;
     mesh.check()?;
     assert!(agent.stop()?.success());
@@ -278,12 +329,20 @@ fn a_pod_that_finds_no_room_in_a_map_is_told_and_captured_when_there_is_room() -
     for name in ["PODS", "ADDRESSES", "NAMES"] {
         let map = Pins::of(&mesh.node).map(name)?;
         let filled = fill(&map)?;
-        let pod = mesh.node.pod_with(PodSpec::new(&format!("late-{}", name.to_lowercase())).ambient())?;
+        let pod = mesh
+            .node
+            .pod_with(PodSpec::new(&format!("late-{}", name.to_lowercase())).ambient())?;
         mesh.node.apply(&[&pod])?;
         let found = problem(&mut mesh.agent, pod.name())?;
         let text = found["problem"].to_string();
         assert!(text.contains("full") && text.contains(name), "{text}");
-        assert!(mesh.agent.wait_for_pod_state(pod.uid(), "waiting")?.reason.to_string().contains("full"));
+        assert!(
+            mesh.agent
+                .wait_for_pod_state(pod.uid(), "waiting")?
+                .reason
+                .to_string()
+                .contains("full")
+        );
         is_told_by_status(&mesh.agent, pod.name())?;
         mesh.check()?;
         for key in filled {
@@ -324,7 +383,10 @@ fn a_run_dir_that_cannot_be_written_is_told_and_stops_no_capture() -> Result<()>
         .args(mesh.agent.run_flags());
     let (code, error) = ended(run)?;
     assert_eq!(code, Some(1), "{error}");
-    assert!(error.contains("agent.lock") && error.contains("Read-only"), "{error}");
+    assert!(
+        error.contains("agent.lock") && error.contains("Read-only"),
+        "{error}"
+    );
     mesh.check()
 }
 
@@ -343,18 +405,32 @@ fn an_agent_without_permission_says_so() -> Result<()> {
     std::os::unix::fs::chown(folder.path(), Some(65534), Some(65534))?;
     let mut command = mesh.node.command("nobody", Path::new("setpriv"))?;
     let run = command
-        .args(["--reuid", "65534", "--regid", "65534", "--clear-groups", "--inh-caps", "-all"])
+        .args([
+            "--reuid",
+            "65534",
+            "--regid",
+            "65534",
+            "--clear-groups",
+            "--inh-caps",
+            "-all",
+        ])
         .arg(programs::find("meshgate")?)
         .args(mesh.agent.arguments(&["run"]).into_iter().map(elsewhere))
         .args(mesh.agent.run_flags());
     let (code, error) = ended(run)?;
     assert_eq!(code, Some(1), "{error}");
-    assert!(error.contains("not permitted") && error.contains("CAP_SYS_ADMIN"), "{error}");
+    assert!(
+        error.contains("not permitted") && error.contains("CAP_SYS_ADMIN"),
+        "{error}"
+    );
     Ok(())
 }
 
 /// Runs it to its end: the code and what it said of it.
 fn ended(command: &mut Command) -> Result<(Option<i32>, String)> {
     let output = command.output().with_context(|| format!("{command:?}"))?;
-    Ok((output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned()))
+    Ok((
+        output.status.code(),
+        String::from_utf8_lossy(&output.stderr).into_owned(),
+    ))
 }

@@ -40,7 +40,12 @@ fn json_of(agent: &Agent, verb: &[&str]) -> Result<(Option<i32>, Value)> {
 }
 
 fn names(value: &Value) -> BTreeSet<String> {
-    value.as_object().into_iter().flatten().map(|(name, _)| name.clone()).collect()
+    value
+        .as_object()
+        .into_iter()
+        .flatten()
+        .map(|(name, _)| name.clone())
+        .collect()
 }
 
 /// The field names that docs/cli.md gives under a heading: first column of the table there.
@@ -51,12 +56,18 @@ fn documented(heading: &str) -> Result<BTreeSet<String>> {
         .split("\n#")
         .find(|section| section.trim_start_matches('#').trim_start().starts_with(heading))
         .with_context(|| format!("no heading {heading}"))?;
-    let fields = section.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next());
+    let fields = section
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `")?.split('`').next());
     Ok(fields.map(str::to_owned).collect())
 }
 
 fn is_documented(heading: &str, value: &Value) -> Result<()> {
-    assert_eq!(names(value), documented(heading)?, "docs/cli.md, {heading}: {value}");
+    assert_eq!(
+        names(value),
+        documented(heading)?,
+        "docs/cli.md, {heading}: {value}"
+    );
     Ok(())
 }
 
@@ -69,12 +80,14 @@ fn json_has_the_documented_names_with_and_without_an_agent() -> Result<()> {
     let _servers = mesh.serve()?;
     mesh.check()?;
     mesh.node.write_text("bad.yaml", "{")?;
-    mesh.agent.wait_for("a problem", |status| status.problems.first().cloned())?;
+    mesh.agent
+        .wait_for("a problem", |status| status.problems.first().cloned())?;
     let (code, status) = json_of(&mesh.agent, &["status"])?;
     assert_eq!((code, &status["state"]), (Some(3), &json!("degraded")));
     is_documented("Proxy in `status`", &status["proxies"][0])?;
     fs::remove_file(mesh.node.manifests().join("bad.yaml"))?;
-    mesh.agent.wait_for("no problem", |status| status.problems.is_empty().then_some(()))?;
+    mesh.agent
+        .wait_for("no problem", |status| status.problems.is_empty().then_some(()))?;
     let (code, fine) = json_of(&mesh.agent, &["status"])?;
     assert_eq!((code, &fine["state"]), (Some(0), &json!("ok")), "{fine}");
     mesh.agent.kill9();
@@ -90,8 +103,15 @@ fn json_has_the_documented_names_with_and_without_an_agent() -> Result<()> {
     let (code, pods) = json_of(&mesh.agent, &["pods"])?;
     assert_eq!(code, Some(0));
     let pods = pods.as_array().context("an array")?;
-    let states: Vec<_> = pods.iter().map(|pod| (pod["name"].as_str(), pod["state"].as_str())).collect();
-    let expected = [("client", "enabled"), ("outside", "outside"), ("server", "enabled")];
+    let states: Vec<_> = pods
+        .iter()
+        .map(|pod| (pod["name"].as_str(), pod["state"].as_str()))
+        .collect();
+    let expected = [
+        ("client", "enabled"),
+        ("outside", "outside"),
+        ("server", "enabled"),
+    ];
     assert_eq!(states, expected.map(|(name, state)| (Some(name), Some(state))));
     for pod in pods {
         is_documented("`pods`", pod)?;
@@ -102,7 +122,10 @@ fn json_has_the_documented_names_with_and_without_an_agent() -> Result<()> {
     assert_eq!(counters[0]["counters"]["outbound_captured"], 200);
     let address = mesh.server.v6().to_string();
     let (code, entry) = json_of(&mesh.agent, &["maps", "get", "--network", "", "--ip", &address])?;
-    assert_eq!((code, entry["pod"]["uid"].as_str()), (Some(0), Some(mesh.server.uid())));
+    assert_eq!(
+        (code, entry["pod"]["uid"].as_str()),
+        (Some(0), Some(mesh.server.uid()))
+    );
     is_documented("`maps get`", &entry)?;
     let (code, maps) = json_of(&mesh.agent, &["maps", "dump"])?;
     assert_eq!(code, Some(0));
@@ -129,19 +152,35 @@ fn tables_say_what_people_look_for() -> Result<()> {
     let address = mesh.client.v4().to_string();
     let get = ["maps", "get", "--ip", &address];
     let cases: [(&[&str], &[&str]); 7] = [
-        (&["status"], &["state         ok", "7 of 7 attached", "2 enabled", "1 connected"]),
-        (&["pods"], &["NAMESPACE", "default", "client", "enabled", "outside", &address]),
+        (
+            &["status"],
+            &["state         ok", "7 of 7 attached", "2 enabled", "1 connected"],
+        ),
+        (
+            &["pods"],
+            &["NAMESPACE", "default", "client", "enabled", "outside", &address],
+        ),
         (&["counters"], &["default/client", "outbound_captured", "200"]),
-        (&["maps", "dump"], &["PODS (2)", "ADDRESSES (4)", "pod=default/client"]),
+        (
+            &["maps", "dump"],
+            &["PODS (2)", "ADDRESSES (4)", "pod=default/client"],
+        ),
         (&["maps", "dump", "NAMES"], &["NAMES (2)", "name=server"]),
         (&get, &["default/client", mesh.client.uid(), "enabled"]),
-        (&["preflight"], &["sk_lookup in network namespaces", "5.9", "cgroup v2", "bpffs"]),
+        (
+            &["preflight"],
+            &["sk_lookup in network namespaces", "5.9", "cgroup v2", "bpffs"],
+        ),
     ];
     for agent_runs in [true, false] {
         for (verb, wanted) in cases {
             let (code, out, err) = run(&mesh.agent, verb)?;
             let degraded = !agent_runs && verb == ["status"];
-            assert_eq!(code, Some(if degraded { 3 } else { 0 }), "{verb:?} {agent_runs}: {out}{err}");
+            assert_eq!(
+                code,
+                Some(if degraded { 3 } else { 0 }),
+                "{verb:?} {agent_runs}: {out}{err}"
+            );
             let missing: Vec<_> = wanted
                 .iter()
                 .filter(|word| !(out.contains(**word) || degraded))
@@ -162,7 +201,10 @@ fn without_anything_installed_each_verb_says_so() -> Result<()> {
     let agent = Agent::stopped(&node, "kube", &[])?;
     let (code, status) = json_of(&agent, &["status"])?;
     assert_eq!((code, &status["node"]), (Some(3), &json!("")), "{status}");
-    assert_eq!(run(&agent, &["pods"])?, (Some(0), "no pods on this node\n".into(), String::new()));
+    assert_eq!(
+        run(&agent, &["pods"])?,
+        (Some(0), "no pods on this node\n".into(), String::new())
+    );
     for verb in [
         ["maps", "dump"].as_slice(),
         &["counters"],
@@ -170,7 +212,10 @@ fn without_anything_installed_each_verb_says_so() -> Result<()> {
     ] {
         let (code, out, err) = run(&agent, verb)?;
         assert_eq!((code, out.as_str()), (Some(1), ""), "{verb:?}");
-        assert!(err.contains("no map") && err.contains("meshgate run"), "{verb:?}: {err}");
+        assert!(
+            err.contains("no map") && err.contains("meshgate run"),
+            "{verb:?}: {err}"
+        );
     }
     for _ in 0..2 {
         let (code, out, err) = run(&agent, &["cleanup"])?;
@@ -194,7 +239,11 @@ fn wrong_usage_is_2_and_what_is_not_there_is_1() -> Result<()> {
         (&["maps", "get", "--ip", "10.0.0.999"], 2, "10.0.0.999"),
         (&["run", "--source", "xds"], 2, "file:PATH"),
         (&["maps", "get", "--ip", "192.0.2.1"], 1, "192.0.2.1"),
-        (&["maps", "get", "--network", "mars", "--ip", "192.0.2.1"], 1, "mars"),
+        (
+            &["maps", "get", "--network", "mars", "--ip", "192.0.2.1"],
+            1,
+            "mars",
+        ),
         (&["counters", "--pod", "default/nobody"], 1, "default/nobody"),
     ];
     for (verb, wanted, word) in cases {
@@ -228,7 +277,9 @@ fn a_second_agent_and_a_cleanup_beside_an_agent_are_refused() -> Result<()> {
     let mesh = Mesh::new()?;
     let _servers = mesh.serve()?;
     let mut second = mesh.agent.command()?;
-    second.args(mesh.agent.arguments(&["run"])).args(mesh.agent.run_flags());
+    second
+        .args(mesh.agent.arguments(&["run"]))
+        .args(mesh.agent.run_flags());
     for output in [second.output()?, mesh.agent.cli(&["cleanup"])?] {
         let (code, out, err) = told(&output);
         assert_eq!((code, out.as_str()), (Some(1), ""), "{err}");
@@ -257,9 +308,15 @@ fn cleanup_leaves_nothing_in_the_kernel_and_works_twice() -> Result<()> {
     }
     assert!(!mesh.node.bpffs().join("meshgate").exists());
     assert!(!mesh.agent.run_dir().join("status.json").exists());
-    let direct = mesh.client.load(&["connect", &format!("{}:8080", mesh.outside.v4()), "--no-read"])?;
+    let direct = mesh
+        .client
+        .load(&["connect", &format!("{}:8080", mesh.outside.v4()), "--no-read"])?;
     assert_eq!(direct["connect"], "ok");
-    assert_eq!(mesh.proxy.connections()?.len(), 400, "the proxy is not passed any more");
+    assert_eq!(
+        mesh.proxy.connections()?.len(),
+        400,
+        "the proxy is not passed any more"
+    );
     assert_eq!(run(&mesh.agent, &["cleanup"])?.0, Some(0));
     Ok(())
 }
@@ -281,15 +338,32 @@ fn preflight_without_privileges_says_which_are_missing() -> Result<()> {
     }
     let node = Node::new()?;
     let agent = Agent::stopped(&node, "kube", &[])?;
-    let nobody = ["setpriv", "--reuid", "65534", "--clear-groups", "--inh-caps", "-all"];
+    let nobody = [
+        "setpriv",
+        "--reuid",
+        "65534",
+        "--clear-groups",
+        "--inh-caps",
+        "-all",
+    ];
     let output = through(&node, &agent, &nobody, &["preflight", "-o", "json"])?.output()?;
     let (code, out, err) = told(&output);
     assert_eq!(code, Some(1), "{err}");
     let checks: Vec<Value> = serde_json::from_str(&out).with_context(|| out.clone())?;
-    let of = |name: &str| checks.iter().find(|check| check["name"] == name).context("a check");
+    let of = |name: &str| {
+        checks
+            .iter()
+            .find(|check| check["name"] == name)
+            .context("a check")
+    };
     let privileges = of("privileges")?;
     assert_eq!(privileges["result"], "missing");
-    assert!(privileges["effect"].to_string().contains("CAP_NET_ADMIN, CAP_SYS_ADMIN"), "{privileges}");
+    assert!(
+        privileges["effect"]
+            .to_string()
+            .contains("CAP_NET_ADMIN, CAP_SYS_ADMIN"),
+        "{privileges}"
+    );
     // What cannot be asked is not said to be missing.
     let hook = of("sk_lookup in network namespaces")?;
     assert_eq!(hook["result"], "unknown", "{hook}");
@@ -315,7 +389,13 @@ fn a_missing_bpffs_is_mounted() -> Result<()> {
     let output = command
         .args(["-m", "sh", "-c", script, "sh"])
         .arg(programs::find("meshgate")?)
-        .args(arguments.map(|argument| if argument == given { bpffs.clone() } else { argument }))
+        .args(arguments.map(|argument| {
+            if argument == given {
+                bpffs.clone()
+            } else {
+                argument
+            }
+        }))
         .args(agent.run_flags())
         .env("RUN", agent.run_dir())
         .env("BPFFS", &bpffs)
@@ -340,7 +420,10 @@ fn bpftool_prints_named_fields() -> Result<()> {
     let mesh = Mesh::new()?;
     let dump = |map: &str| -> Result<Value> {
         let pin = Pins::of(&mesh.node).folder().join("maps").join(map);
-        let output = Command::new("bpftool").args(["map", "dump", "-j", "pinned"]).arg(pin).output()?;
+        let output = Command::new("bpftool")
+            .args(["map", "dump", "-j", "pinned"])
+            .arg(pin)
+            .output()?;
         serde_json::from_slice(&output.stdout).with_context(|| text(&output.stderr))
     };
     for (map, key, value) in [
@@ -350,7 +433,10 @@ fn bpftool_prints_named_fields() -> Result<()> {
     ] {
         let dumped = dump(map)?;
         let entry = &dumped[0]["formatted"];
-        assert!(!entry["key"][key].is_null() && !entry["value"][value].is_null(), "{map}: {dumped}");
+        assert!(
+            !entry["key"][key].is_null() && !entry["value"][value].is_null(),
+            "{map}: {dumped}"
+        );
     }
     Ok(())
 }

@@ -66,7 +66,11 @@ fn features() -> Vec<Check> {
                     format!("Linux {major}.{minor} or newer (this is {release})"),
                 ),
             };
-            let effect = if present == Some(true) { "" } else { feature.without };
+            let effect = if present == Some(true) {
+                ""
+            } else {
+                feature.without
+            };
             Check {
                 name: feature.name.to_owned(),
                 since: format!("{major}.{minor}"),

@@ -140,10 +140,11 @@ impl Feature {
     #[must_use]
     pub fn is_present(&self, kernel: (u32, u32)) -> Option<bool> {
         match self.probe {
-            Probe::Hook(kind, hook) => answer(
-                refusal((kind, hook), &[set_result(1), exit()]).as_deref(),
-                |_| false,
-            ),
+            Probe::Hook(kind, hook) => {
+                answer(refusal((kind, hook), &[set_result(1), exit()]).as_deref(), |_| {
+                    false
+                })
+            }
             Probe::Helper(kind, hook, helper) => answer(
                 refusal((kind, hook), &[call(helper), set_result(1), exit()]).as_deref(),
                 knows_helper,
@@ -221,8 +222,14 @@ mod tests {
     #[test]
     fn who_may_not_ask_does_not_know() {
         assert_eq!(answer(None, |_| false), Some(true));
-        assert_eq!(answer(Some("Operation not permitted (os error 1)\n"), |_| true), None);
-        assert_eq!(answer(Some("Invalid argument (os error 22)\n"), |_| false), Some(false));
+        assert_eq!(
+            answer(Some("Operation not permitted (os error 1)\n"), |_| true),
+            None
+        );
+        assert_eq!(
+            answer(Some("Invalid argument (os error 22)\n"), |_| false),
+            Some(false)
+        );
     }
 
     #[test]
