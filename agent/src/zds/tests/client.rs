@@ -8,9 +8,8 @@ use futures::FutureExt;
 use prost::Message as _;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use tokio::io::Interest;
-use tokio::time::timeout;
 
-use super::node::{Node, PATIENCE, inode};
+use super::node::{Node, in_time, inode};
 use crate::zds::seqpacket::Channel;
 use crate::zds::wire::{Ack, Request, Response, V1, WorkloadRequest, WorkloadResponse, ZdsHello};
 
@@ -55,9 +54,7 @@ impl FakeProxy {
 
     /// Reads a request.
     pub(super) async fn read(&self) -> Got {
-        timeout(PATIENCE, self.read_at_all())
-            .await
-            .expect("a request in time")
+        in_time(self.read_at_all()).await
     }
 
     /// Whether nothing has been sent to this proxy so far.

@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::client::{FakeProxy, Got, added};
-use super::node::{Node, inode, workload};
+use super::node::{Node, StoppedClock, in_time, inode, workload};
 use crate::ports::{PortError, Proxy};
 use crate::zds::Event;
 
@@ -105,9 +105,12 @@ async fn programs_are_attached_before_the_first_pod() {
     }));
     node.zds.open_gate();
     let proxy = FakeProxy::greet(&node).await;
-    while attached.lock().expect("lock").is_empty() {
-        tokio::task::yield_now().await;
-    }
+    in_time(async {
+        while attached.lock().expect("lock").is_empty() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
     assert!(proxy.hears_nothing(), "the hook has not returned");
     assert!(node.events.is_empty());
     release.notify_one();
@@ -190,18 +193,11 @@ async fn a_proxy_may_leave_at_each_step() {
 #[tokio::test]
 async fn a_peer_without_a_hello_is_closed_after_five_seconds() {
     let node = Node::start();
+    let before = Instant::now();
     let silent = FakeProxy::connect(&node);
-    while node.zds.connections().is_empty() {
-        tokio::task::yield_now().await;
-    }
-    let start = pause();
+    node.connections(1).await;
+    let clock = StoppedClock::since(before);
     assert_eq!(silent.read().await, Got::Closed);
-    assert_eq!(start.elapsed().as_secs(), 5);
+    clock.assert_passed(5);
     assert_eq!(node.zds.stats().timeouts, 1);
-}
-
-/// Stops the clock, which from now on jumps to the next deadline whenever all tasks wait.
-pub(super) fn pause() -> Instant {
-    tokio::time::pause();
-    Instant::now()
 }

@@ -3,11 +3,10 @@
 use std::time::Duration;
 
 use agent_core::ids::PodUid;
-use futures::future::join_all;
+use tokio::time::{Instant, pause};
 
 use super::client::{FakeProxy, Got, added};
-use super::handshake::pause;
-use super::node::{Node, workload};
+use super::node::{Node, StoppedClock, workload};
 use crate::ports::Proxy;
 
 #[tokio::test]
@@ -16,9 +15,9 @@ async fn an_add_is_done_when_the_proxy_has_acked_it() {
     let (proxy, _) = FakeProxy::ready(&mut node).await;
     let call = node.spawn_add("a");
     assert!(matches!(proxy.read().await, Got::Add(uid, _) if uid == "a"));
-    assert!(!call.is_finished());
+    assert!(!call.is_over());
     proxy.ack().await;
-    call.await.expect("no panic").expect("acked");
+    call.outcome().await.expect("acked");
 }
 
 #[tokio::test]
@@ -62,8 +61,8 @@ async fn of_a_thousand_adds_at_once_each_gets_its_own_answer() {
             got => panic!("{got:?}"),
         }
     }
-    for (i, outcome) in join_all(calls).await.into_iter().enumerate() {
-        match outcome.expect("no panic") {
+    for (i, call) in calls.into_iter().enumerate() {
+        match call.outcome().await {
             Ok(()) => assert_ne!(i % 10, 7, "{i}"),
             Err(error) => assert!(error.cause.ends_with(&format!(" not {i}")), "{i}: {error}"),
         }
@@ -74,11 +73,12 @@ async fn of_a_thousand_adds_at_once_each_gets_its_own_answer() {
 async fn a_missing_ack_is_an_error_after_five_seconds_and_ends_the_connection() {
     let mut node = Node::start();
     let (proxy, _) = FakeProxy::ready(&mut node).await;
+    let before = Instant::now();
     let call = node.spawn_add("a");
     assert!(matches!(proxy.read().await, Got::Add(..)));
-    let start = pause();
-    let error = call.await.expect("no panic").expect_err("no ack");
-    assert_eq!(start.elapsed().as_secs(), 5);
+    let clock = StoppedClock::since(before);
+    let error = call.outcome().await.expect_err("no ack");
+    clock.assert_passed(5);
     assert!(
         error.retryable && error.cause.contains("did not ack within 5 s"),
         "{error}"
@@ -99,9 +99,9 @@ async fn a_slow_ack_within_the_deadline_is_an_ack() {
     let call = node.spawn_add("a");
     proxy.read().await;
     pause();
-    tokio::time::sleep(Duration::from_millis(4900)).await;
+    tokio::time::sleep(Duration::from_secs(3)).await;
     proxy.ack().await;
-    call.await.expect("no panic").expect("acked");
+    call.outcome().await.expect("acked");
 }
 
 #[tokio::test]
@@ -114,7 +114,7 @@ async fn the_newest_gets_the_adds_and_a_waiting_one_goes_to_the_older_when_it_di
     assert!(older.hears_nothing());
     drop(newest);
     assert!(matches!(older.obey().await, Got::Add(uid, _) if uid == "a"));
-    call.await.expect("no panic").expect("acked by the older");
+    call.outcome().await.expect("acked by the older");
 }
 
 #[tokio::test]
@@ -124,7 +124,7 @@ async fn the_last_connection_that_dies_fails_the_waiting_add() {
     let call = node.spawn_add("a");
     proxy.read().await;
     drop(proxy);
-    let error = call.await.expect("no panic").expect_err("nobody is left");
+    let error = call.outcome().await.expect_err("nobody is left");
     assert!(error.retryable && error.cause.contains("no proxy"), "{error}");
 }
 
@@ -148,9 +148,9 @@ async fn a_late_disconnect_of_an_old_connection_touches_no_newer_one() {
     new.read().await;
     drop(old);
     assert_eq!(node.disconnected().await, 1);
-    assert!(!call.is_finished());
+    assert!(!call.is_over());
     new.ack().await;
-    call.await.expect("no panic").expect("acked");
+    call.outcome().await.expect("acked");
     let left: Vec<_> = node
         .zds
         .connections()
@@ -171,7 +171,7 @@ async fn an_add_during_the_snapshot_is_answered_by_the_same_connection() {
     proxy.ack().await;
     assert_eq!(added(&proxy.ack_snapshot().await), ["b"]);
     assert!(matches!(proxy.obey().await, Got::Add(uid, _) if uid == "c"));
-    call.await.expect("no panic").expect("acked");
+    call.outcome().await.expect("acked");
     assert!(proxy.hears_nothing());
 }
 
@@ -179,14 +179,12 @@ async fn an_add_during_the_snapshot_is_answered_by_the_same_connection() {
 async fn an_add_while_the_only_proxy_greets_is_answered_within_its_snapshot() {
     let node = Node::start();
     let proxy = FakeProxy::connect(&node);
-    while node.zds.connections().is_empty() {
-        tokio::task::yield_now().await;
-    }
+    node.connections(1).await;
     let call = node.spawn_add("a");
     tokio::task::yield_now().await;
     proxy.say(b"\x08\x01").await;
     assert_eq!(added(&proxy.ack_snapshot().await), ["a"], "once");
-    call.await.expect("no panic").expect("acked");
+    call.outcome().await.expect("acked");
     assert!(proxy.hears_nothing());
 }
 
@@ -195,12 +193,15 @@ async fn a_peer_that_only_greets_takes_no_add_from_a_proxy_that_works() {
     let mut node = Node::start();
     let (proxy, _) = FakeProxy::ready(&mut node).await;
     let _silent = FakeProxy::connect(&node);
-    while node.zds.connections().len() < 2 {
-        tokio::task::yield_now().await;
-    }
+    node.connections(2).await;
     let (call, got) = tokio::join!(node.add("a"), proxy.obey());
     call.expect("acked");
     assert!(matches!(got, Got::Add(..)));
+    assert_eq!(
+        node.zds.connections().len(),
+        2,
+        "the other has not been waited for"
+    );
 }
 
 #[tokio::test]
@@ -212,9 +213,9 @@ async fn a_del_goes_to_all_connections_and_waits_for_all() {
     let call = node.spawn_del("a");
     assert_eq!(two.obey().await, Got::Del("a".to_owned()));
     assert_eq!(one.read().await, Got::Del("a".to_owned()));
-    assert!(!call.is_finished());
+    assert!(!call.is_over());
     one.ack().await;
-    call.await.expect("no panic").expect("acked by both");
+    call.outcome().await.expect("acked by both");
 }
 
 #[tokio::test]
@@ -224,7 +225,7 @@ async fn a_del_that_is_not_acked_is_an_error_and_the_next_one_succeeds() {
     let call = node.spawn_del("a");
     proxy.read().await;
     drop(proxy);
-    let error = call.await.expect("no panic").expect_err("no ack");
+    let error = call.outcome().await.expect_err("no ack");
     assert!(error.retryable && error.object.contains('a'), "{error}");
     node.disconnected().await;
     node.zds

@@ -10,13 +10,14 @@ use agent_core::ids::{PodRef, PodUid};
 use futures::FutureExt;
 use tempfile::TempDir;
 use tokio::sync::broadcast;
-use tokio::time::timeout;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, timeout};
 
 use crate::ports::{PortError, Proxy, Workload};
 use crate::zds::{Config, Event, OnConnect, Pace, Zds};
 
 /// Longer than anything takes, shorter than the patience of who runs the tests.
-pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The server and what surrounds it.
 pub(super) struct Node {
@@ -78,19 +79,29 @@ impl Node {
 
     /// Adds pod `uid` with a namespace, and returns what becomes of it.
     pub(super) async fn add(&self, uid: &str) -> Result<(), PortError> {
-        self.zds.add(workload(uid), Some(self.netns())).await
+        in_time(self.zds.add(workload(uid), Some(self.netns()))).await
     }
 
     /// Adds a pod in a task of its own.
-    pub(super) fn spawn_add(&self, uid: &str) -> tokio::task::JoinHandle<Result<(), PortError>> {
+    pub(super) fn spawn_add(&self, uid: &str) -> Call {
         let (zds, pod, netns) = (self.zds.clone(), workload(uid), self.netns());
-        tokio::spawn(async move { zds.add(pod, Some(netns)).await })
+        Call(tokio::spawn(async move { zds.add(pod, Some(netns)).await }))
     }
 
     /// Deletes a pod in a task of its own.
-    pub(super) fn spawn_del(&self, uid: &str) -> tokio::task::JoinHandle<Result<(), PortError>> {
+    pub(super) fn spawn_del(&self, uid: &str) -> Call {
         let (zds, uid) = (self.zds.clone(), PodUid::from(uid));
-        tokio::spawn(async move { zds.del(&uid).await })
+        Call(tokio::spawn(async move { zds.del(&uid).await }))
+    }
+
+    /// Waits until so many connections are listed, greeting ones too.
+    pub(super) async fn connections(&self, number: usize) {
+        in_time(async {
+            while self.zds.connections().len() != number {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
     }
 
     /// Remembers pods while nobody is connected.
@@ -102,10 +113,7 @@ impl Node {
 
     /// The next event.
     pub(super) async fn event(&mut self) -> Event {
-        timeout(PATIENCE, self.events.recv())
-            .await
-            .expect("an event in time")
-            .expect("an event")
+        in_time(self.events.recv()).await.expect("an event")
     }
 
     /// Waits until a snapshot is done; returns its generation and what was refused.
@@ -124,6 +132,52 @@ impl Node {
                 return generation;
             }
         }
+    }
+}
+
+/// A call that is under way.
+pub(super) struct Call(JoinHandle<Result<(), PortError>>);
+
+impl Call {
+    /// Whether it has returned.
+    pub(super) fn is_over(&self) -> bool {
+        self.0.is_finished()
+    }
+
+    /// What becomes of it.
+    pub(super) async fn outcome(self) -> Result<(), PortError> {
+        in_time(self.0).await.expect("no panic")
+    }
+}
+
+/// Fails, rather than to wait for ever.
+pub(super) async fn in_time<T>(work: impl Future<Output = T>) -> T {
+    timeout(PATIENCE, work).await.expect("not in time")
+}
+
+/// Measures a deadline with Tokio's clock, which stands still from a moment on and then jumps to the next deadline
+/// whenever all tasks wait. What happens before that moment takes true time, which a busy machine makes long.
+pub(super) struct StoppedClock {
+    before: Instant,
+    stopped: Instant,
+}
+
+impl StoppedClock {
+    /// Stops the clock now; what is measured began after `before`.
+    pub(super) fn since(before: Instant) -> Self {
+        tokio::time::pause();
+        Self {
+            before,
+            stopped: Instant::now(),
+        }
+    }
+
+    /// Fails unless the deadline that has just passed was one of `seconds`.
+    pub(super) fn assert_passed(&self, seconds: u64) {
+        let deadline = Duration::from_secs(seconds);
+        assert!(self.before.elapsed() >= deadline, "too early");
+        let rounding = Duration::from_millis(2);
+        assert!(self.stopped.elapsed() <= deadline + rounding, "too late");
     }
 }
 

@@ -84,6 +84,57 @@ fn adds_of_one_pod_that_wait_together_are_one_message_with_the_last_namespace() 
 }
 
 #[test]
+fn adds_that_wait_for_a_proxy_come_first_in_its_snapshot_and_once() {
+    let mut registry = Registry::default();
+    for uid in ["a", "b", "c"] {
+        registry.remember(workload(uid), netns());
+    }
+    let generation = registry
+        .register(ProxyPeer {
+            pid: 1,
+            cgroup: PathBuf::new(),
+        })
+        .generation;
+    let mut waiting = registry.request_add(&PodUid::from("b")).expect("a connection");
+    registry.begin_snapshot(generation);
+    let order = [
+        "Add shop/pod-b",
+        "Add shop/pod-a",
+        "Add shop/pod-c",
+        "SnapshotSent",
+    ];
+    assert_eq!(told(&mut registry, generation), order);
+    assert_eq!(waiting.try_recv(), Ok(Ok(())));
+}
+
+#[test]
+fn a_pod_to_keep_is_told_within_the_snapshot_only() {
+    let mut registry = Registry::default();
+    registry.remember(workload("a"), None);
+    let older = registry
+        .register(ProxyPeer {
+            pid: 1,
+            cgroup: PathBuf::new(),
+        })
+        .generation;
+    registry.begin_snapshot(older);
+    assert_eq!(told(&mut registry, older), ["Keep a", "SnapshotSent"]);
+    let newest = registry
+        .register(ProxyPeer {
+            pid: 2,
+            cgroup: PathBuf::new(),
+        })
+        .generation;
+    registry.begin_snapshot(newest);
+    registry.remove(newest);
+    registry.request_add(&PodUid::from("a")).expect("a connection");
+    assert!(
+        told(&mut registry, older).is_empty(),
+        "a late keep makes ztunnel end"
+    );
+}
+
+#[test]
 fn a_pod_that_is_deleted_during_the_snapshot_is_not_added_by_it() {
     let mut registry = Registry::default();
     registry.remember(workload("a"), netns());
