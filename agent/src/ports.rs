@@ -67,6 +67,13 @@ pub trait Datapath: Send {
     /// When a map cannot be read.
     fn captured(&self) -> Result<Vec<PodEntry>, PortError>;
 
+    /// Removes what is in the maps and belongs to no pod that was ever named there; returns how much it was. Called once,
+    /// when all pods of the node are as they should be, as far as they can be.
+    ///
+    /// # Errors
+    /// When a map cannot be read or written.
+    fn sweep(&mut self) -> Result<usize, PortError>;
+
     /// Attaches the proxy's programs to the cgroup of a proxy process, and adopts its listeners that are older. Called
     /// when a proxy connects, before its first pod. Returns how many listeners were adopted.
     ///

@@ -9,7 +9,7 @@ use agent_core::entry::{NetnsCookie, PodEntry};
 use agent_core::ids::{NetworkName, PodUid};
 
 use super::links::{self, Outcome};
-use super::listeners;
+use super::{listeners, orphans};
 use super::namespaces::{Namespaces, needed};
 use super::object::Object;
 use super::pins::{Pins, PinsError, names, unpin};
@@ -247,6 +247,10 @@ impl Datapath for KernelDatapath {
             .tables
             .entries()
             .map_err(|error| error_of("read", "maps", &error, true))
+    }
+
+    fn sweep(&mut self) -> Result<usize, PortError> {
+        orphans::sweep(&mut self.store.tables).map_err(|error| error_of("sweep", "maps", &error, true))
     }
 
     fn attach_proxy(&mut self, peer: &ProxyPeer) -> Result<usize, PortError> {

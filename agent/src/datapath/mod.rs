@@ -6,6 +6,7 @@ pub mod object;
 pub mod links;
 pub mod tables;
 pub mod rows;
+pub mod orphans;
 pub mod listeners;
 pub mod wire;
 pub mod settings;

@@ -89,7 +89,7 @@ pub fn addresses(entry: &PodEntry, network: u32) -> Vec<(AddressKey, AddressOwne
 }
 
 /// Puts rows together again to what was captured. A pod in `NAMES` without a row in `PODS` was being enrolled or
-/// removed when the agent died: it is told as one, so that it is repaired.
+/// removed when the agent died: it is told as one, so that it is repaired. Rows of another generation are not the pod's.
 #[must_use]
 pub fn entries(
     names: &[(NetnsKey, PodName)],
@@ -97,15 +97,17 @@ pub fn entries(
     addresses: &[(AddressKey, AddressOwner)],
     networks: &BTreeMap<u32, NetworkName>,
 ) -> Vec<PodEntry> {
-    let mut by_owner: BTreeMap<u64, Vec<IpAddr>> = BTreeMap::new();
+    let mut by_owner: BTreeMap<(u64, u64), Vec<IpAddr>> = BTreeMap::new();
     for (key, owner) in addresses {
-        by_owner.entry(owner.netns).or_default().push(key.ip.into());
+        let owner = (owner.netns, owner.generation);
+        by_owner.entry(owner).or_default().push(key.ip.into());
     }
     let source = |ip: Ip| (!ip.is_none()).then(|| ip.into());
     names
         .iter()
         .map(|(key, name)| {
-            let pod = pods.get(key);
+            let generation = PodUid(text(&name.uid)).generation();
+            let pod = pods.get(key).filter(|pod| pod.generation == generation);
             PodEntry {
                 pod: PodRef {
                     uid: PodUid(text(&name.uid)),
@@ -117,7 +119,7 @@ pub fn entries(
                     .and_then(|pod| networks.get(&pod.network))
                     .cloned()
                     .unwrap_or_default(),
-                addresses: by_owner.remove(&key.netns).unwrap_or_default(),
+                addresses: by_owner.remove(&(key.netns, generation)).unwrap_or_default(),
                 source4: pod.and_then(|pod| source(pod.ip4)),
                 source6: pod.and_then(|pod| source(pod.ip6)),
                 wire: pod.is_some_and(|pod| pod.flags & flags::WIRE != 0),

@@ -122,6 +122,10 @@ impl Datapath for Fake {
         Ok(self.world().entries.values().cloned().collect())
     }
 
+    fn sweep(&mut self) -> Result<usize, PortError> {
+        Ok(0)
+    }
+
     fn attach_proxy(&mut self, peer: &ProxyPeer) -> Result<usize, PortError> {
         self.note(format!("attach-proxy {}", peer.pid));
         Ok(0)

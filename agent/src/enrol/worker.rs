@@ -114,12 +114,19 @@ where
     }
 
     /// Opens the gate for the proxies once nothing is under way that belongs into the first snapshot.
-    fn tell_when_adopted(&self) {
+    fn tell_when_adopted(&mut self) {
         if *self.adopted.borrow() || !self.catalog.complete() || !self.queue.is_idle() {
             return;
         }
         if self.pods.values().all(|pod| pod.have.proxy != ProxyView::Asked) {
             tracing::info!(pods = self.pods.len(), "all pods of the node are known");
+            match self.ports.datapath.sweep() {
+                Ok(0) => {}
+                Ok(removed) => {
+                    tracing::warn!(removed, "rows of the maps that belonged to no pod are removed")
+                }
+                Err(error) => tracing::warn!("{error}"),
+            }
             self.adopted.send_replace(true);
         }
     }

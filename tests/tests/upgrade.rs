@@ -1,0 +1,214 @@
+//! An agent that starts again finds what changed while it was dead, by the cluster or by somebody's hand, and puts it
+//! right.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use anyhow::{Context, Result};
+use serde_json::json;
+use tests::sys::bpf::Pinned;
+use tests::{Mesh, Pins, PodSpec, requires};
+
+/// Rows of the maps that say what is captured, as bytes.
+type Rows = BTreeMap<(&'static str, Vec<u8>), Vec<u8>>;
+
+fn rows(pins: &Pins) -> Result<Rows> {
+    let mut rows = Rows::new();
+    for name in ["PODS", "ADDRESSES", "NAMES", "NETWORKS", "SETTINGS"] {
+        let map = pins.map(name)?;
+        for key in map.keys()? {
+            let value = map.get(&key)?;
+            rows.insert((name, key), value);
+        }
+    }
+    Ok(rows)
+}
+
+/// Key of `ADDRESSES`: the default network and an IPv4 address as ::ffff:a.b.c.d.
+fn address(ip: [u8; 4]) -> Vec<u8> {
+    [&[0; 4][..], &[0; 10], &[0xff, 0xff], &ip].concat()
+}
+
+#[test]
+fn pods_that_changed_while_the_agent_was_dead_are_put_right() -> Result<()> {
+    if !requires::root("pods_that_changed_while_the_agent_was_dead_are_put_right") {
+        return Ok(());
+    }
+    let mut mesh = Mesh::new()?;
+    let _servers = mesh.serve()?;
+    let ambient = |name: &str| mesh.node.pod_with(PodSpec::new(name).ambient());
+    let (mut leaves, gone, moves) = (ambient("leaves")?, ambient("gone")?, ambient("moves")?);
+    let mut joins = mesh.node.pod("joins")?;
+    mesh.node.apply(&[&leaves, &gone, &moves, &joins])?;
+    for pod in [&leaves, &gone, &moves] {
+        mesh.agent.wait_for_pod_state(pod.uid(), "enabled")?;
+    }
+    mesh.agent.kill9();
+    leaves.set_ambient(false);
+    joins.set_ambient(true);
+    mesh.node.delete(&gone)?;
+    drop(gone);
+    let new = mesh.node.pod_with(PodSpec::new("new").ambient())?;
+    mesh.node.apply(&[&leaves, &joins, &new])?;
+    let (old_ip, new_ip) = (moves.v4(), format!("10.{}.0.200", mesh.node.subnet()));
+    moves.netns().ip(&format!("addr add {new_ip}/24 dev eth0"))?;
+    let mut manifest = moves.manifest();
+    manifest["status"]["podIP"] = json!(new_ip);
+    manifest["status"]["podIPs"] = json!([{ "ip": new_ip }]);
+    mesh.node.write(&moves.file_name(), &manifest)?;
+    mesh.check()
+        .context("captured pods stay so while the agent is dead")?;
+    mesh.agent.restart()?;
+    for pod in [&joins, &new, &moves, &mesh.client, &mesh.server] {
+        mesh.agent.wait_for_pod_state(pod.uid(), "enabled")?;
+    }
+    mesh.agent.wait_for_pod_state(leaves.uid(), "outside")?;
+    let entry = mesh.agent.cli_json(&["maps", "get", "--ip", &new_ip])?;
+    assert_eq!(entry["pod"]["name"], "moves");
+    let old = mesh.agent.cli(&["maps", "get", "--ip", &old_ip.to_string()])?;
+    assert_eq!(old.status.code(), Some(1), "{old:?}");
+    let pins = Pins::of(&mesh.node);
+    for (map, entries) in [("PODS", 5), ("NAMES", 5), ("ADDRESSES", 9), ("COUNTERS", 6)] {
+        assert_eq!(pins.count(map)?, entries, "{map}");
+    }
+    assert_eq!(pins.link_names("pod").len(), 5);
+    mesh.check()
+}
+
+#[test]
+fn rows_that_somebody_spoiled_are_repaired() -> Result<()> {
+    if !requires::root("rows_that_somebody_spoiled_are_repaired") {
+        return Ok(());
+    }
+    let mut mesh = Mesh::new()?;
+    let _servers = mesh.serve()?;
+    let pins = Pins::of(&mesh.node);
+    let before = rows(&pins)?;
+    let key = |cookie: u64| cookie.to_ne_bytes().to_vec();
+    let (client, server) = (mesh.client.netns().cookie()?, mesh.server.netns().cookie()?);
+    let spoil = || -> Result<()> {
+        let (pods, addresses, names) = (pins.map("PODS")?, pins.map("ADDRESSES")?, pins.map("NAMES")?);
+        let (pod, name) = (pods.get(&key(client))?, names.get(&key(client))?);
+        // A pod that nobody names, with an address; a name that nobody knows; addresses that are nobody's.
+        pods.put(&key(0xdead), &pod)?;
+        addresses.put(&address([192, 0, 2, 1]), &[key(0xdead), vec![1; 8]].concat())?;
+        let mut ghost = name.clone();
+        ghost[..5].copy_from_slice(b"ghost");
+        names.put(&key(0xbeef), &ghost)?;
+        addresses.put(&address([192, 0, 2, 2]), &[key(client), vec![1; 8]].concat())?;
+        addresses.put(
+            &address([192, 0, 2, 3]),
+            &[key(client), pod[..8].to_vec()].concat(),
+        )?;
+        // An address that points elsewhere, one that is missing, one in a network of nobody.
+        let own: Vec<_> = addresses.keys()?;
+        let of_client: Vec<_> = own
+            .iter()
+            .filter(|own| {
+                addresses
+                    .get(own)
+                    .is_ok_and(|owner| owner == [key(client), pod[..8].to_vec()].concat())
+            })
+            .collect();
+        let mut elsewhere = of_client[0].clone();
+        elsewhere[..4].copy_from_slice(&7_u32.to_ne_bytes());
+        addresses.put(&elsewhere, &addresses.get(of_client[0])?)?;
+        addresses.put(
+            of_client[0],
+            &[key(server), pods.get(&key(server))?[..8].to_vec()].concat(),
+        )?;
+        addresses.remove(of_client[1])?;
+        // A pod of another generation, and a name that is lost.
+        let mut other = pod.clone();
+        other[..8].copy_from_slice(&[9; 8]);
+        pods.put(&key(client), &other)?;
+        names.remove(&key(server))?;
+        Ok(())
+    };
+    mesh.agent.kill9();
+    spoil()?;
+    assert_ne!(rows(&pins)?, before);
+    mesh.agent.restart()?;
+    for pod in [&mesh.client, &mesh.server] {
+        mesh.agent.wait_for_pod_state(pod.uid(), "enabled")?;
+    }
+    mesh.agent.wait_for("the ghost to go", |status| {
+        status
+            .pods
+            .iter()
+            .all(|pod| !pod.uid.starts_with("ghost"))
+            .then_some(())
+    })?;
+    assert_eq!(rows(&pins)?, before);
+    assert!(
+        mesh.agent.log().contains("belonged to no pod"),
+        "{}",
+        mesh.agent.log()
+    );
+    mesh.check()
+}
+
+#[test]
+fn links_that_somebody_detached_or_unpinned_are_made_again() -> Result<()> {
+    if !requires::root("links_that_somebody_detached_or_unpinned_are_made_again") {
+        return Ok(());
+    }
+    let mut mesh = Mesh::new()?;
+    let _servers = mesh.serve()?;
+    let pins = Pins::of(&mesh.node);
+    let proxy = pins.link_names("proxy").pop().context("an attached proxy")?;
+    let pod = mesh.server.netns().cookie()?.to_string();
+    let links = [
+        pins.links("node").join("app_connect4"),
+        pins.links("node").join("node_sockets"),
+        pins.links("proxy").join(proxy).join("proxy_getopt"),
+        pins.links("pod").join(pod),
+    ];
+    for unpinned in [false, true] {
+        mesh.agent.kill9();
+        for link in &links {
+            if unpinned {
+                fs::remove_file(link)?;
+            } else {
+                Pinned::open(link)?.detach()?;
+            }
+        }
+        let status = mesh.agent.cli(&["status"])?;
+        let told = String::from_utf8_lossy(&status.stdout).into_owned();
+        assert!(told.contains("app_connect4: not attached"), "{told}");
+        mesh.agent.restart()?;
+        for pod in [&mesh.client, &mesh.server] {
+            mesh.agent.wait_for_pod_state(pod.uid(), "enabled")?;
+        }
+        let status = mesh.agent.cli_json(&["status"])?;
+        let all = |links: &str| {
+            let links = status[links].as_array().into_iter().flatten();
+            links.filter(|link| link["attached"] == true).count()
+        };
+        assert_eq!((all("node_links"), all("proxy_links")), (7, 7), "{status}");
+        mesh.check()?;
+    }
+    Ok(())
+}
+
+#[test]
+fn maps_that_somebody_unpinned_are_made_and_filled_again() -> Result<()> {
+    if !requires::root("maps_that_somebody_unpinned_are_made_and_filled_again") {
+        return Ok(());
+    }
+    let mut mesh = Mesh::new()?;
+    let _servers = mesh.serve()?;
+    let pins = Pins::of(&mesh.node);
+    let before = rows(&pins)?;
+    for map in ["PODS", "ADDRESSES", "LISTENERS", "NAMES"] {
+        mesh.agent.kill9();
+        fs::remove_file(pins.folder().join("maps").join(map))?;
+        mesh.agent.restart()?;
+        for pod in [&mesh.client, &mesh.server] {
+            mesh.agent.wait_for_pod_state(pod.uid(), "enabled")?;
+        }
+        assert_eq!(rows(&pins)?, before, "{map}");
+        mesh.check().context(map)?;
+    }
+    Ok(())
+}
