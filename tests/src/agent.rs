@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::node::Node;
-use crate::process::Process;
+use crate::process::{Process, Said, said};
 use crate::{programs, wait};
 
 /// What the agent says of itself in `status.json`.
@@ -258,6 +258,14 @@ impl Agent {
         command
             .output()
             .with_context(|| format!("running meshgate {verb:?}"))
+    }
+
+    /// Runs another verb with the same flags: its exit code, what it printed, what it complained of.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn said(&self, verb: &[&str]) -> Result<Said> {
+        Ok(said(&self.cli(verb)?))
     }
 
     /// Runs another verb with the same flags and `-o json`.

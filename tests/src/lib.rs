@@ -28,6 +28,7 @@ pub mod maps;
 pub mod mesh;
 pub mod netns;
 pub mod pins;
+pub mod problems;
 pub mod process;
 pub mod programs;
 pub mod pump;

@@ -1,7 +1,7 @@
 //! A process of a fixture: its lines are awaited, and it does not outlive its owner.
 
 use std::os::fd::OwnedFd;
-use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
@@ -10,6 +10,16 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::de::DeserializeOwned;
 
 use crate::wait::{LIMIT, readable};
+
+/// How a process ended: its exit code, what it printed, and what it complained of.
+pub type Said = (Option<i32>, String, String);
+
+/// [`Said`] from an output.
+#[must_use]
+pub fn said(output: &Output) -> Said {
+    let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code(), text(&output.stdout), text(&output.stderr))
+}
 
 /// A running process. Its stdin stays open until [`Process::close_stdin`]; dropping it kills it.
 #[derive(Debug)]

@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Command;
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
-use tests::sys::bpf::exists;
+use tests::process::said;
 use tests::{Agent, Mesh, Node, Pins, programs, requires};
 
 /// Every verb that reads.
@@ -23,18 +23,9 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Runs a verb: its exit code, what it printed, what it complained of.
-fn run(agent: &Agent, verb: &[&str]) -> Result<(Option<i32>, String, String)> {
-    Ok(told(&agent.cli(verb)?))
-}
-
-fn told(output: &Output) -> (Option<i32>, String, String) {
-    (output.status.code(), text(&output.stdout), text(&output.stderr))
-}
-
 /// The JSON of a verb, and its exit code.
 fn json_of(agent: &Agent, verb: &[&str]) -> Result<(Option<i32>, Value)> {
-    let (code, out, err) = run(agent, &[verb, &["-o", "json"]].concat())?;
+    let (code, out, err) = agent.said(&[verb, &["-o", "json"]].concat())?;
     let value = serde_json::from_str(&out).with_context(|| format!("{verb:?}: {out}{err}"))?;
     Ok((code, value))
 }
@@ -174,7 +165,7 @@ fn tables_say_what_people_look_for() -> Result<()> {
     ];
     for agent_runs in [true, false] {
         for (verb, wanted) in cases {
-            let (code, out, err) = run(&mesh.agent, verb)?;
+            let (code, out, err) = mesh.agent.said(verb)?;
             let degraded = !agent_runs && verb == ["status"];
             assert_eq!(
                 code,
@@ -202,7 +193,7 @@ fn without_anything_installed_each_verb_says_so() -> Result<()> {
     let (code, status) = json_of(&agent, &["status"])?;
     assert_eq!((code, &status["node"]), (Some(3), &json!("")), "{status}");
     assert_eq!(
-        run(&agent, &["pods"])?,
+        agent.said(&["pods"])?,
         (Some(0), "no pods on this node\n".into(), String::new())
     );
     for verb in [
@@ -210,7 +201,7 @@ fn without_anything_installed_each_verb_says_so() -> Result<()> {
         &["counters"],
         &["maps", "get", "--ip", "10.0.0.1"],
     ] {
-        let (code, out, err) = run(&agent, verb)?;
+        let (code, out, err) = agent.said(verb)?;
         assert_eq!((code, out.as_str()), (Some(1), ""), "{verb:?}");
         assert!(
             err.contains("no map") && err.contains("meshgate run"),
@@ -218,7 +209,7 @@ fn without_anything_installed_each_verb_says_so() -> Result<()> {
         );
     }
     for _ in 0..2 {
-        let (code, out, err) = run(&agent, &["cleanup"])?;
+        let (code, out, err) = agent.said(&["cleanup"])?;
         assert_eq!(code, Some(0), "{err}");
         assert!(out.contains("left     nothing"), "{out}");
     }
@@ -247,11 +238,11 @@ fn wrong_usage_is_2_and_what_is_not_there_is_1() -> Result<()> {
         (&["counters", "--pod", "default/nobody"], 1, "default/nobody"),
     ];
     for (verb, wanted, word) in cases {
-        let (code, out, err) = run(&mesh.agent, verb)?;
+        let (code, out, err) = mesh.agent.said(verb)?;
         assert_eq!((code, out.as_str()), (Some(wanted), ""), "{verb:?}: {err}");
         assert!(err.contains(word), "{verb:?}: {err}");
     }
-    let (code, _, err) = run(&mesh.agent, &["maps", "dump", "SOCKETS"])?;
+    let (code, _, err) = mesh.agent.said(&["maps", "dump", "SOCKETS"])?;
     assert_eq!(code, Some(1), "{err}");
     Ok(())
 }
@@ -262,148 +253,10 @@ fn every_verb_has_help_with_an_example() -> Result<()> {
     let more: [&[&str]; 5] = [&["run"], &["cleanup"], &["maps", "get"], &["maps"], &[]];
     for verb in READING.iter().chain(&more) {
         let output = Command::new(&meshgate).args(*verb).arg("--help").output()?;
-        let (code, out, err) = told(&output);
+        let (code, out, err) = said(&output);
         assert_eq!(code, Some(0), "{verb:?}: {err}");
         assert!(out.contains("Example: meshgate"), "{verb:?}:\n{out}");
     }
-    Ok(())
-}
-
-#[test]
-fn a_second_agent_and_a_cleanup_beside_an_agent_are_refused() -> Result<()> {
-    if !requires::root("a_second_agent_and_a_cleanup_beside_an_agent_are_refused") {
-        return Ok(());
-    }
-    let mesh = Mesh::new()?;
-    let _servers = mesh.serve()?;
-    let mut second = mesh.agent.command()?;
-    second
-        .args(mesh.agent.arguments(&["run"]))
-        .args(mesh.agent.run_flags());
-    for output in [second.output()?, mesh.agent.cli(&["cleanup"])?] {
-        let (code, out, err) = told(&output);
-        assert_eq!((code, out.as_str()), (Some(1), ""), "{err}");
-        assert!(err.contains("another agent is running"), "{err}");
-    }
-    mesh.check()
-}
-
-#[test]
-fn cleanup_leaves_nothing_in_the_kernel_and_works_twice() -> Result<()> {
-    if !requires::root("cleanup_leaves_nothing_in_the_kernel_and_works_twice") {
-        return Ok(());
-    }
-    let mut mesh = Mesh::new()?;
-    let _servers = mesh.serve()?;
-    mesh.check()?;
-    let pins = Pins::of(&mesh.node);
-    let objects = pins.objects()?;
-    // 10 maps, 7 + 7 + 2 links and programs.
-    assert_eq!(objects.len(), 10 + 2 * 16, "{objects:?}");
-    assert!(mesh.agent.stop()?.success());
-    let (code, out, err) = run(&mesh.agent, &["cleanup"])?;
-    assert_eq!(code, Some(0), "{out}{err}");
-    for (kind, id) in objects {
-        assert!(!exists(kind, id)?, "{kind:?} {id} is left");
-    }
-    assert!(!mesh.node.bpffs().join("meshgate").exists());
-    assert!(!mesh.agent.run_dir().join("status.json").exists());
-    let direct = mesh
-        .client
-        .load(&["connect", &format!("{}:8080", mesh.outside.v4()), "--no-read"])?;
-    assert_eq!(direct["connect"], "ok");
-    assert_eq!(
-        mesh.proxy.connections()?.len(),
-        400,
-        "the proxy is not passed any more"
-    );
-    assert_eq!(run(&mesh.agent, &["cleanup"])?.0, Some(0));
-    Ok(())
-}
-
-/// A verb of this node by another program that starts it.
-fn through(node: &Node, agent: &Agent, wrapper: &[&str], verb: &[&str]) -> Result<Command> {
-    let mut command = node.command("wrapped", Path::new(wrapper[0]))?;
-    command
-        .args(&wrapper[1..])
-        .arg(programs::find("meshgate")?)
-        .args(agent.arguments(verb));
-    Ok(command)
-}
-
-#[test]
-fn preflight_without_privileges_says_which_are_missing() -> Result<()> {
-    if !requires::root("preflight_without_privileges_says_which_are_missing") {
-        return Ok(());
-    }
-    let node = Node::new()?;
-    let agent = Agent::stopped(&node, "kube", &[])?;
-    let nobody = [
-        "setpriv",
-        "--reuid",
-        "65534",
-        "--clear-groups",
-        "--inh-caps",
-        "-all",
-    ];
-    let output = through(&node, &agent, &nobody, &["preflight", "-o", "json"])?.output()?;
-    let (code, out, err) = told(&output);
-    assert_eq!(code, Some(1), "{err}");
-    let checks: Vec<Value> = serde_json::from_str(&out).with_context(|| out.clone())?;
-    let of = |name: &str| {
-        checks
-            .iter()
-            .find(|check| check["name"] == name)
-            .context("a check")
-    };
-    let privileges = of("privileges")?;
-    assert_eq!(privileges["result"], "missing");
-    assert!(
-        privileges["effect"]
-            .to_string()
-            .contains("CAP_NET_ADMIN, CAP_SYS_ADMIN"),
-        "{privileges}"
-    );
-    // What cannot be asked is not said to be missing.
-    let hook = of("sk_lookup in network namespaces")?;
-    assert_eq!(hook["result"], "unknown", "{hook}");
-    assert_eq!(of("SO_NETNS_COOKIE")?["result"], "ok");
-    Ok(())
-}
-
-#[test]
-fn a_missing_bpffs_is_mounted() -> Result<()> {
-    if !requires::root("a_missing_bpffs_is_mounted") {
-        return Ok(());
-    }
-    let node = Node::new()?;
-    let folder = tempfile::tempdir()?;
-    let bpffs = folder.path().display().to_string();
-    // In a mount namespace of its own, which takes the mount with it.
-    let script = "\"$@\" & agent=$!; while [ ! -e \"$RUN/ready\" ]; do kill -0 $agent || exit 9; sleep 0.02; done; \
-                  stat -f -c %T \"$BPFFS\"; ls \"$BPFFS/meshgate/v1/maps\" | wc -l; kill $agent; wait $agent";
-    let agent = Agent::stopped(&node, &format!("file:{}", node.manifests().display()), &[])?;
-    let mut command = node.command("private", Path::new("unshare"))?;
-    let given = node.bpffs().display().to_string();
-    let arguments = agent.arguments(&["run"]).into_iter();
-    let output = command
-        .args(["-m", "sh", "-c", script, "sh"])
-        .arg(programs::find("meshgate")?)
-        .args(arguments.map(|argument| {
-            if argument == given {
-                bpffs.clone()
-            } else {
-                argument
-            }
-        }))
-        .args(agent.run_flags())
-        .env("RUN", agent.run_dir())
-        .env("BPFFS", &bpffs)
-        .output()?;
-    let (code, out, err) = told(&output);
-    assert_eq!(code, Some(0), "{out}{err}");
-    assert!(out.contains("bpf_fs\n10\n"), "{out}{err}");
-    assert!(err.contains("mounted"), "{err}");
     Ok(())
 }
 

@@ -108,7 +108,7 @@ async fn gone(cgroups: &mut Option<Cgroups>) {
         }
         *cgroups = None;
     }
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }
 
 #[cfg(test)]

@@ -123,7 +123,7 @@ where
             match self.ports.datapath.sweep() {
                 Ok(0) => {}
                 Ok(removed) => {
-                    tracing::warn!(removed, "rows of the maps that belonged to no pod are removed")
+                    tracing::warn!(removed, "rows of the maps that belonged to no pod are removed");
                 }
                 Err(error) => tracing::warn!("{error}"),
             }

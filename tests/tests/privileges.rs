@@ -1,0 +1,95 @@
+//! What the binary needs of its surroundings: privileges, which `preflight` asks for, and a bpffs, which it mounts.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+use tests::process::said;
+use tests::{Agent, Node, programs, requires};
+
+/// A verb of this node by another program that starts it.
+fn through(node: &Node, agent: &Agent, wrapper: &[&str], verb: &[&str]) -> Result<Command> {
+    let mut command = node.command("wrapped", Path::new(wrapper[0]))?;
+    command
+        .args(&wrapper[1..])
+        .arg(programs::find("meshgate")?)
+        .args(agent.arguments(verb));
+    Ok(command)
+}
+
+#[test]
+fn preflight_without_privileges_says_which_are_missing() -> Result<()> {
+    if !requires::root("preflight_without_privileges_says_which_are_missing") {
+        return Ok(());
+    }
+    let node = Node::new()?;
+    let agent = Agent::stopped(&node, "kube", &[])?;
+    let nobody = [
+        "setpriv",
+        "--reuid",
+        "65534",
+        "--clear-groups",
+        "--inh-caps",
+        "-all",
+    ];
+    let output = through(&node, &agent, &nobody, &["preflight", "-o", "json"])?.output()?;
+    let (code, out, err) = said(&output);
+    assert_eq!(code, Some(1), "{err}");
+    let checks: Vec<Value> = serde_json::from_str(&out).with_context(|| out.clone())?;
+    let of = |name: &str| {
+        checks
+            .iter()
+            .find(|check| check["name"] == name)
+            .context("a check")
+    };
+    let privileges = of("privileges")?;
+    assert_eq!(privileges["result"], "missing");
+    assert!(
+        privileges["effect"]
+            .to_string()
+            .contains("CAP_NET_ADMIN, CAP_SYS_ADMIN"),
+        "{privileges}"
+    );
+    // What cannot be asked is not said to be missing.
+    let hook = of("sk_lookup in network namespaces")?;
+    assert_eq!(hook["result"], "unknown", "{hook}");
+    assert_eq!(of("SO_NETNS_COOKIE")?["result"], "ok");
+    Ok(())
+}
+
+#[test]
+fn a_missing_bpffs_is_mounted() -> Result<()> {
+    if !requires::root("a_missing_bpffs_is_mounted") {
+        return Ok(());
+    }
+    let node = Node::new()?;
+    let folder = tempfile::tempdir()?;
+    let bpffs = folder.path().display().to_string();
+    // In a mount namespace of its own, which takes the mount with it.
+    let script = "\"$@\" & agent=$!; while [ ! -e \"$RUN/ready\" ]; do kill -0 $agent || exit 9; sleep 0.02; done; \
+                  stat -f -c %T \"$BPFFS\"; ls \"$BPFFS/meshgate/v1/maps\" | wc -l; kill $agent; wait $agent";
+    let agent = Agent::stopped(&node, &format!("file:{}", node.manifests().display()), &[])?;
+    let mut command = node.command("private", Path::new("unshare"))?;
+    let given = node.bpffs().display().to_string();
+    let arguments = agent.arguments(&["run"]).into_iter();
+    let output = command
+        .args(["-m", "sh", "-c", script, "sh"])
+        .arg(programs::find("meshgate")?)
+        .args(arguments.map(|argument| {
+            if argument == given {
+                bpffs.clone()
+            } else {
+                argument
+            }
+        }))
+        .args(agent.run_flags())
+        .env("RUN", agent.run_dir())
+        .env("BPFFS", &bpffs)
+        .output()?;
+    let (code, out, err) = said(&output);
+    assert_eq!(code, Some(0), "{out}{err}");
+    assert!(out.contains("bpf_fs\n10\n"), "{out}{err}");
+    assert!(err.contains("mounted"), "{err}");
+    Ok(())
+}
