@@ -3,11 +3,12 @@
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path as FilePath;
 
+use anyhow::Result;
+use clap::ValueEnum;
 use ::tests::process::Process;
 use ::tests::zds::{Peer, ZdsServer};
 use ::tests::ztunnel::{Workload, Ztunnel};
 use ::tests::{Agent, Node, Pod, PodSpec, iptables, programs};
-use anyhow::Result;
 
 use crate::cell::{Cell, Family, Kind, Path};
 
@@ -15,7 +16,7 @@ use crate::cell::{Cell, Family, Kind, Path};
 const FORWARDS: u16 = 16000;
 
 /// How connections reach the proxy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Variant {
     /// There is none: client and server speak with each other.
     NoMesh,
@@ -29,6 +30,9 @@ pub(crate) enum Variant {
 }
 
 impl Variant {
+    /// All of them.
+    pub(crate) const ALL: [Self; 4] = [Self::NoMesh, Self::Iptables, Self::Meshgate, Self::Limit];
+
     /// As it is called in reports.
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -92,9 +96,7 @@ impl Bed {
         let client = node.pod_with(PodSpec::new("client").ambient())?;
         let server = node.pod_with(PodSpec::new("server").ambient())?;
         let outside = node.pod("outside")?;
-        for pod in [&client, &server, &outside] {
-            forget_ended_connections(pod)?;
-        }
+        prepare(&node, &[&client, &server, &outside])?;
         let servers = serve_in(&[&server, &outside])?;
         node.apply(&[&client, &server, &outside])?;
         let mut bed = Self {
@@ -238,9 +240,20 @@ impl Bed {
     }
 }
 
-/// Keeps few connections in TIME_WAIT: thousands a second would use up the ports of one minute.
-pub(crate) fn forget_ended_connections(pod: &Pod) -> Result<()> {
-    pod.netns().sysctl("net.ipv4.tcp_max_tw_buckets", "64")
+/// Keeps few connections in TIME_WAIT, since thousands a second would use up the ports of one minute; and lets the node's
+/// bridge forward without asking the packet filter (bridge.rst, "bridge-nf-call-iptables"): the way between the pods is
+/// not what is measured.
+pub(crate) fn prepare(node: &Node, pods: &[&Pod]) -> Result<()> {
+    for pod in pods {
+        pod.netns().sysctl("net.ipv4.tcp_max_tw_buckets", "64")?;
+    }
+    if FilePath::new("/proc/sys/net/bridge").exists() {
+        for family in ["iptables", "ip6tables"] {
+            node.netns()
+                .sysctl(&format!("net.bridge.bridge-nf-call-{family}"), "0")?;
+        }
+    }
+    Ok(())
 }
 
 /// Starts an echo and a sink in each pod.

@@ -11,9 +11,9 @@ mod redirect;
 mod table;
 mod target;
 
-use ::tests::tuning;
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::{Parser, Subcommand, ValueEnum};
+use ::tests::tuning;
 
 /// Measures Meshgate against iptables, in namespaces of its own.
 #[derive(Debug, Parser)]
@@ -56,7 +56,7 @@ fn main() -> Result<()> {
     let last = std::thread::available_parallelism()?.get() - 1;
     // Children inherit both: applications, proxies and agents run where this runs.
     tuning::pin(options.cpu.unwrap_or(last))?;
-    rustix::process::setpriority_process(None, -20).context("running before others")?;
+    let _first = tuning::First::become_first()?;
     let report = match &options.subject {
         Subject::Redirect(subject) => redirect::run(subject, options.quick)?,
         Subject::Enrol(subject) => enrol::run(subject, options.quick)?,

@@ -5,7 +5,7 @@ use ::tests::{Agent, Node, Pod};
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
-use crate::bed::{forget_ended_connections, ip, serve_in};
+use crate::bed::{ip, prepare, serve_in};
 use crate::cell::{Family, Kind, cpu_time};
 use crate::figures::{Figure, Series};
 use crate::redirect::{Effort, with_spread};
@@ -86,9 +86,7 @@ struct Bed {
 pub(crate) fn compare(effort: Effort) -> Result<Vec<Row>> {
     let node = Node::new()?;
     let (client, server) = (node.pod("client")?, node.pod("server")?);
-    for pod in [&client, &server] {
-        forget_ended_connections(pod)?;
-    }
+    prepare(&node, &[&client, &server])?;
     node.apply(&[&client, &server])?;
     let bed = Bed {
         _servers: serve_in(&[&server])?,

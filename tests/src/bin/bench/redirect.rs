@@ -28,6 +28,9 @@ pub(crate) struct Options {
     /// Only this path; may be given several times
     #[arg(long, value_enum)]
     path: Vec<Path>,
+    /// Only this variant; may be given several times: for a profiler
+    #[arg(long, value_enum)]
+    variant: Vec<Variant>,
     /// Leaves out the pod outside the mesh
     #[arg(long)]
     no_outside: bool,
@@ -106,26 +109,23 @@ pub(crate) fn run(options: &Options, quick: bool) -> Result<Report> {
         [] => &[Path::PodToPod, Path::Outbound, Path::Inbound],
         given => given,
     };
+    let wanted = |variant: &Variant| options.variant.is_empty() || options.variant.contains(variant);
+    let variants: Vec<Variant> = Variant::ALL.into_iter().filter(wanted).collect();
     let machine = Machine::here()?;
     let mut parts = vec![Part {
         proxy: "test proxy",
-        rows: compare(
-            &[
-                Variant::NoMesh,
-                Variant::Iptables,
-                Variant::Meshgate,
-                Variant::Limit,
-            ],
-            ProxyKind::Test,
-            paths,
-            effort,
-        )?,
+        rows: compare(&variants, ProxyKind::Test, paths, effort)?,
     }];
     if let Some(program) = real_proxy() {
+        // The real one has no port that forwards to a fixed destination.
+        let without_limit: Vec<Variant> = variants
+            .into_iter()
+            .filter(|variant| *variant != Variant::Limit)
+            .collect();
         parts.push(Part {
             proxy: "ztunnel",
             rows: compare(
-                &[Variant::NoMesh, Variant::Iptables, Variant::Meshgate],
+                &without_limit,
                 ProxyKind::Ztunnel(&program),
                 &[Path::PodToPod],
                 effort,
@@ -222,6 +222,7 @@ fn report(machine: &Machine, effort: Effort, parts: &[Part], outside: &[outside:
     Report { lines, json }
 }
 
+/// A table of rates with their ratios, and one of processor times with theirs.
 fn part_lines(part: &Part) -> Vec<String> {
     let Some(first) = part.rows.first() else {
         return Vec::new();
@@ -230,28 +231,34 @@ fn part_lines(part: &Part) -> Vec<String> {
     let heads: Vec<&str> = ["PATH", "FAMILY", "UNIT"]
         .into_iter()
         .chain(names)
-        .chain(["x iptables", "by CPU", "x limit", "by CPU"])
+        .chain(["x iptables", "x limit"])
         .collect();
-    let ratio = |ratio: Option<(f64, f64)>| {
-        let text = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{value:.2}"));
-        [text(ratio.map(|(rate, _)| rate)), text(ratio.map(|(_, cpu)| cpu))]
+    let rows = |cell: fn(&Series) -> String, ratio: fn((f64, f64)) -> f64| {
+        let row = |row: &Row| line(row, cell, ratio);
+        part.rows.iter().map(row).collect::<Vec<_>>()
     };
-    let rows: Vec<Vec<String>> = part
-        .rows
-        .iter()
-        .map(|row| {
-            let Cell { path, family, kind } = row.cell;
-            let names = [path.name(), family.name(), kind.unit()].map(str::to_owned);
-            let rates = row.series.iter().map(|(_, series)| with_spread(series));
-            let ratios = [row.against(Variant::Iptables), row.against(Variant::Limit)];
-            names
-                .into_iter()
-                .chain(rates)
-                .chain(ratios.into_iter().flat_map(ratio))
-                .collect()
-        })
-        .collect();
-    table(&heads, 3, &rows)
+    let mut lines = table(&heads, 3, &rows(with_spread, |(rate, _)| rate));
+    lines.extend([
+        String::new(),
+        "Processor time: microseconds of one connection, request, or MiB".to_owned(),
+    ]);
+    lines.extend(table(
+        &heads,
+        3,
+        &rows(|series| number(series.cpu_us()), |(_, cpu)| cpu),
+    ));
+    lines
+}
+
+fn line(row: &Row, cell: fn(&Series) -> String, ratio: fn((f64, f64)) -> f64) -> Vec<String> {
+    let Cell { path, family, kind } = row.cell;
+    let names = [path.name(), family.name(), kind.unit()].map(str::to_owned);
+    let values = row.series.iter().map(|(_, series)| cell(series));
+    let ratios = [Variant::Iptables, Variant::Limit].map(|other| {
+        let found = row.against(other).map(ratio);
+        found.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}"))
+    });
+    names.into_iter().chain(values).chain(ratios).collect()
 }
 
 /// Median, smallest and largest rate.

@@ -43,25 +43,28 @@ impl Target {
     }
 }
 
-/// All targets, for people.
+/// How many are met, and those that are not, for people.
 pub(crate) fn lines(targets: &[Target]) -> Vec<String> {
-    let rows: Vec<Vec<String>> = targets
+    let missed: Vec<Vec<String>> = targets
         .iter()
+        .filter(|target| !target.met())
         .map(|target| {
             let wanted = match target.bound {
                 Bound::AtLeast(wanted) => format!("≥ {wanted}"),
                 Bound::AtMost(wanted) => format!("≤ {wanted}"),
             };
-            let verdict = if target.met() { "met" } else { "MISSED" };
-            vec![
-                target.what.clone(),
-                verdict.to_owned(),
-                wanted,
-                format!("{:.3}", target.got),
-            ]
+            vec![target.what.clone(), wanted, format!("{:.3}", target.got)]
         })
         .collect();
-    table(&["TARGET", "", "WANTED", "GOT"], 2, &rows)
+    let mut lines = vec![format!(
+        "{} of {} targets met",
+        targets.len() - missed.len(),
+        targets.len()
+    )];
+    if !missed.is_empty() {
+        lines.extend(table(&["MISSED", "WANTED", "GOT"], 1, &missed));
+    }
+    lines
 }
 
 #[cfg(test)]
