@@ -24,13 +24,18 @@ fn run(name: &str, arguments: &[&str]) -> Result<(String, Vec<String>)> {
         String::from_utf8_lossy(&output.stdout).into_owned(),
         String::from_utf8_lossy(&output.stderr).into_owned(),
     );
-    ensure!(output.status.success(), "{name} ended with {}: {err}{out}", output.status);
+    ensure!(
+        output.status.success(),
+        "{name} ended with {}: {err}{out}",
+        output.status
+    );
     Ok((out, remains(id)?))
 }
 
 /// What is left of all nodes of a process.
 fn remains(process: u32) -> Result<Vec<String>> {
-    let bpffs = cgroup::mount_of(&std::fs::read_to_string("/proc/self/mounts")?, "bpf").context("no bpffs")?;
+    let bpffs =
+        cgroup::mount_of(&std::fs::read_to_string("/proc/self/mounts")?, "bpf").context("no bpffs")?;
     Ok(Parts::new(&format!("{PREFIX}{process}-1"), &cgroup::mount()?, &bpffs).remains())
 }
 
@@ -70,7 +75,10 @@ fn a_quick_comparison_has_the_documented_fields() -> Result<()> {
     if !requires::root("a_quick_comparison_has_the_documented_fields") {
         return Ok(());
     }
-    let (out, remains) = run("meshgate-bench", &["redirect", "--quick", "--path", "pod-to-pod", "-o", "json"])?;
+    let (out, remains) = run(
+        "meshgate-bench",
+        &["redirect", "--quick", "--path", "pod-to-pod", "-o", "json"],
+    )?;
     assert!(remains.is_empty(), "{remains:?}");
     let report: Value = serde_json::from_str(&out)?;
     assert_eq!(report["bench"], "redirect");
@@ -83,7 +91,10 @@ fn a_quick_comparison_has_the_documented_fields() -> Result<()> {
     for row in rows {
         for variant in ["no_mesh", "iptables", "meshgate"] {
             for field in ["median", "min", "max", "cpu_us"] {
-                assert!(row["variants"][variant][field].as_f64() > Some(0.0), "{variant} {field}: {row}");
+                assert!(
+                    row["variants"][variant][field].as_f64() > Some(0.0),
+                    "{variant} {field}: {row}"
+                );
             }
         }
         for ratio in ["rate", "cpu"] {

@@ -3,12 +3,12 @@
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path as FilePath;
 
-use anyhow::Result;
-use clap::ValueEnum;
 use ::tests::process::Process;
 use ::tests::zds::{Peer, ZdsServer};
 use ::tests::ztunnel::{Workload, Ztunnel};
 use ::tests::{Agent, Node, Pod, PodSpec, iptables, programs};
+use anyhow::Result;
+use clap::ValueEnum;
 
 use crate::cell::{Cell, Family, Kind, Path};
 

@@ -11,9 +11,9 @@ mod redirect;
 mod table;
 mod target;
 
+use ::tests::tuning;
 use anyhow::Result;
 use clap::{Parser, Subcommand, ValueEnum};
-use ::tests::tuning;
 
 /// Measures Meshgate against iptables, in namespaces of its own.
 #[derive(Debug, Parser)]
