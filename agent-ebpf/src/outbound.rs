@@ -64,9 +64,9 @@ pub(crate) fn app_connect6(ctx: SockAddrContext) -> i32 {
         Verdict::Leave => ALLOW,
         Verdict::Refuse => DENY,
         Verdict::Capture(proxy) => {
-            // Not for IPv6: from the pod's address to ::1 the kernel loses resets and the acknowledgements of sockets in
-            // TIME_WAIT (`packet_source` in `proxy_upstream`), so that the proxy's end would stay in LAST_ACK for minutes
-            // and answer the next connection from the same port.
+            // Not for IPv6: from the pod's address to ::1 the kernel loses resets (`packet_source` in `proxy_upstream`).
+            // The proxy would not learn for minutes that an application has gone, and its end would be in the way of
+            // the next connection from the same port. Where the application itself binds to that address, it is so.
             if ctx.bound6().is_none() && destination.is_v4() && bind6(&ctx, &source) {
                 remember_bound(&ctx, &source);
             }

@@ -24,6 +24,7 @@ pub mod zds;
 pub mod cgroup;
 pub mod crowd;
 pub mod leftovers;
+pub mod loss;
 pub mod maps;
 pub mod mesh;
 pub mod netns;

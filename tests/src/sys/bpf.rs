@@ -3,6 +3,7 @@
 use std::ffi::CString;
 use std::fs;
 use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -14,6 +15,7 @@ mod command {
     pub(super) const MAP_DELETE: i32 = 3;
     pub(super) const MAP_NEXT_KEY: i32 = 4;
     pub(super) const OBJ_GET: i32 = 7;
+    pub(super) const PROG_TEST_RUN: i32 = 10;
     pub(super) const PROG_BY_ID: i32 = 13;
     pub(super) const MAP_BY_ID: i32 = 14;
     pub(super) const LINK_BY_ID: i32 = 30;
@@ -194,5 +196,104 @@ impl Map {
     pub fn remove(&self, key: &[u8]) -> io::Result<()> {
         let mut attr = self.attr(key, 0);
         bpf(command::MAP_DELETE, &mut attr).map(drop)
+    }
+}
+
+/// A packet that looks for its socket, for [`Lookup::ask`].
+#[derive(Clone, Copy, Debug)]
+pub struct Lookup {
+    /// `IPPROTO_TCP` or another.
+    pub protocol: u32,
+    /// Where it comes from; of the same family as `destination`.
+    pub source: SocketAddr,
+    /// Where it goes.
+    pub destination: SocketAddr,
+}
+
+/// What an `sk_lookup` program says of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The kernel looks for a socket as always.
+    Passed,
+    /// It is given to a socket that the program chose.
+    Steered,
+    /// It is refused.
+    Dropped,
+}
+
+/// `struct bpf_sk_lookup` (uapi/linux/bpf.h).
+#[repr(C)]
+#[derive(Default)]
+struct LookupContext {
+    cookie: u64,
+    family: u32,
+    protocol: u32,
+    remote_ip4: [u8; 4],
+    remote_ip6: [u8; 16],
+    remote_port: [u8; 2],
+    reserved: u16,
+    local_ip4: [u8; 4],
+    local_ip6: [u8; 16],
+    local_port: u32,
+    ingress_ifindex: u32,
+    /// The kernel wants zero here.
+    padding: u32,
+}
+
+impl Lookup {
+    fn context(&self) -> LookupContext {
+        let mut context = LookupContext {
+            protocol: self.protocol,
+            remote_port: self.source.port().to_be_bytes(),
+            local_port: self.destination.port().into(),
+            ..LookupContext::default()
+        };
+        match (self.source.ip(), self.destination.ip()) {
+            (IpAddr::V4(source), IpAddr::V4(destination)) => {
+                context.family = libc::AF_INET as u32;
+                (context.remote_ip4, context.local_ip4) = (source.octets(), destination.octets());
+            }
+            (source, destination) => {
+                let octets = |ip: IpAddr| match ip {
+                    IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
+                    IpAddr::V6(v6) => v6.octets(),
+                };
+                context.family = libc::AF_INET6 as u32;
+                (context.remote_ip6, context.local_ip6) = (octets(source), octets(destination));
+            }
+        }
+        context
+    }
+
+    /// Asks the program of the link that is pinned there, without a packet (`BPF_PROG_TEST_RUN`).
+    ///
+    /// # Errors
+    /// What bpf(2) says.
+    pub fn ask(&self, link: &Path) -> io::Result<Verdict> {
+        let id = Pinned::open(link)?
+            .number("prog_id")
+            .ok_or(io::ErrorKind::InvalidData)?;
+        let mut attr = Attr::default();
+        attr[0] = words(id, 0);
+        let program = descriptor(command::PROG_BY_ID, &mut attr)?;
+        let mut context = self.context();
+        let size = size_of::<LookupContext>() as u32;
+        let mut attr = Attr::default();
+        attr[0] = words(program.as_raw_fd().cast_unsigned(), 0);
+        attr[5] = words(size, size);
+        attr[6] = (&raw mut context) as u64;
+        attr[7] = attr[6];
+        match bpf(command::PROG_TEST_RUN, &mut attr) {
+            // A socket that shares its port (SO_REUSEPORT), as the proxy's do: the kernel would choose among them, and
+            // does not do that here (`bpf_prog_test_run_sk_lookup`).
+            Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => return Ok(Verdict::Steered),
+            result => result?,
+        };
+        // The verdict is the second word, as in `enum sk_action`.
+        Ok(match (attr[0] >> 32, context.cookie) {
+            (0, _) => Verdict::Dropped,
+            (_, 0) => Verdict::Passed,
+            _ => Verdict::Steered,
+        })
     }
 }
