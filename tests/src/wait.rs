@@ -1,4 +1,4 @@
-//! Waiting for a file to say something, by inotify: no polling, no sleeps.
+//! Waiting for what is awaited, not for a time: for files by inotify; by asking again only where nobody tells.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -40,6 +40,24 @@ pub fn for_file<T>(
             bail!("waited {LIMIT:?} for {what}");
         }
         wake(&inotify, also, left)?;
+    }
+}
+
+/// Calls `check` until it returns a value, for what the kernel or a server tells nobody: the state of a socket, a setting
+/// of a network namespace, a server that is ready.
+///
+/// # Errors
+/// When `check` fails or `limit` passes; `what` names what was awaited.
+pub fn asking<T>(limit: Duration, what: &str, mut check: impl FnMut() -> Result<Option<T>>) -> Result<T> {
+    let deadline = Instant::now() + limit;
+    loop {
+        if let Some(value) = check()? {
+            return Ok(value);
+        }
+        if Instant::now() > deadline {
+            bail!("waited {limit:?} for {what}");
+        }
+        std::thread::sleep(Duration::from_millis(20));
     }
 }
 

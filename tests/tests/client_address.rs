@@ -5,10 +5,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use tests::proxy::Direction;
-use tests::{Agent, Maps, Mesh, Node, Pod, PodSpec, Proxy, requires};
+use tests::{Agent, Maps, Mesh, Node, Pod, PodSpec, Proxy, requires, wait};
 
 /// The annotation of the mode.
 const ANNOTATION: &str = "meshgate.io/client-address";
@@ -95,17 +95,10 @@ fn remains(pod: &Pod) -> Result<Vec<String>> {
 
 /// Waits until nothing of `wire` mode is in a pod: the agent says in no file when it has changed a namespace.
 fn wait_until_gone(pod: &Pod) -> Result<()> {
-    let deadline = Instant::now() + Duration::from_secs(10);
-    loop {
-        let found = remains(pod)?;
-        if found.is_empty() {
-            return Ok(());
-        }
-        if Instant::now() > deadline {
-            bail!("still in {}: {found:?}", pod.name());
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    let what = format!("nothing of wire mode in {}", pod.name());
+    wait::asking(Duration::from_secs(10), &what, || {
+        Ok(remains(pod)?.is_empty().then_some(()))
+    })
 }
 
 /// Connects from outside, checks what the application is told, and returns what its packets carry.
@@ -144,7 +137,7 @@ fn the_client_is_in_the_packets_where_the_pod_asks_for_it() -> Result<()> {
         for (client, server) in families(&mesh) {
             let peers = client_in_packets(&mut mesh, client, server)?;
             // Both the proxy's end and the application's end of the connection are in this namespace.
-            assert_eq!(peers.contains(&client) && peers.len() == 2, true, "{peers:?}");
+            assert!(peers.contains(&client) && peers.len() == 2, "{peers:?}");
             let from_proxy = peers.iter().filter(|peer| **peer == client).count();
             assert_eq!(from_proxy, if wire { 2 } else { 1 }, "{peers:?}");
             assert_eq!(told(&log)?.last(), Some(&client));
@@ -200,11 +193,9 @@ fn wire_mode_goes_when_the_pod_no_longer_asks_or_leaves_the_mesh() -> Result<()>
     }
     mesh.server.set_annotation(ANNOTATION, Some("wire"));
     mesh.node.apply(&[&mesh.server])?;
-    let deadline = Instant::now() + Duration::from_secs(10);
-    while remains(&mesh.server)?.len() < 2 + 2 + SETTINGS.len() {
-        assert!(Instant::now() < deadline, "{:?}", remains(&mesh.server)?);
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    wait::asking(Duration::from_secs(10), "all of wire mode", || {
+        Ok((remains(&mesh.server)?.len() == 2 + 2 + SETTINGS.len()).then_some(()))
+    })?;
     mesh.server.set_ambient(false);
     mesh.node.apply(&[&mesh.server])?;
     wait_until_gone(&mesh.server)

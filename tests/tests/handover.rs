@@ -2,13 +2,13 @@
 //! port goes where it is told.
 
 use std::net::{IpAddr, SocketAddr};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use tests::loss::Deaf;
 use tests::proxy::{Answer, Connection};
-use tests::{Mesh, Pod, Proxy, requires};
+use tests::{Mesh, Pod, Proxy, requires, wait};
 
 fn at(ip: IpAddr, port: u16) -> String {
     SocketAddr::new(ip, port).to_string()
@@ -154,16 +154,9 @@ fn the_proxy_learns_at_once_that_an_application_has_gone() -> Result<()> {
         "the server has not answered yet"
     );
     // What the server sends is answered with a reset, on which the proxy closes. If that is lost, it tries for minutes.
-    let deadline = Instant::now() + Duration::from_secs(5);
-    while open_at_the_proxy(&mesh.client)? > 0 {
-        assert!(
-            Instant::now() < deadline,
-            "{} are open",
-            open_at_the_proxy(&mesh.client)?
-        );
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    Ok(())
+    wait::asking(Duration::from_secs(2), "the proxy's end to go", || {
+        Ok((open_at_the_proxy(&mesh.client)? == 0).then_some(()))
+    })
 }
 
 /// Connections at the proxy's outbound port in a pod, other than those in TIME_WAIT (proc_net_tcp.rst: 06; listeners

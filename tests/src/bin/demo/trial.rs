@@ -132,7 +132,8 @@ mod tests {
 
     #[test]
     fn each_thing_that_is_not_as_told_is_a_fault() {
-        let changes: [(fn(&mut Seen), usize); 7] = [
+        type Change = fn(&mut Seen);
+        let changes: [(Change, usize); 7] = [
             (|_| (), 0),
             (|seen| seen.outcome = "ECONNREFUSED".into(), 1),
             (|seen| seen.peer = Some("127.0.0.1:15001".parse().unwrap()), 1),
