@@ -22,7 +22,7 @@ fn one_pod_has_more_connections_at_a_time_than_there_are_ports() -> Result<()> {
     if !requires::root("one_pod_has_more_connections_at_a_time_than_there_are_ports") {
         return Ok(());
     }
-    let mut mesh = Mesh::new()?;
+    let mesh = Mesh::new()?;
     // A proxy needs two descriptors for each connection; those that listen in one pod share its connections evenly.
     let proxies = (CROWD * 5 / 2).div_ceil(open_files());
     let mut more = Vec::new();

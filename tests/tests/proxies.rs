@@ -185,8 +185,9 @@ fn only_connections_that_a_killed_proxy_had_are_lost() -> Result<()> {
             .values()
             .filter_map(Value::as_u64)
             .sum();
-        // Each of the four threads has one connection open at a time.
-        assert!(lost <= 4, "{failed}");
+        // Each of the four threads has one connection open at a time, and its next one may wait in the accept queue of
+        // a port that the kernel closes a moment later than the first.
+        assert!(lost <= 8, "{failed}");
     }
     Ok(())
 }

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::net::IpAddr;
 
 use anyhow::{Context, Result};
 use serde_json::json;
@@ -24,9 +25,25 @@ fn rows(pins: &Pins) -> Result<Rows> {
     Ok(rows)
 }
 
-/// Key of `ADDRESSES`: the default network and an IPv4 address as ::ffff:a.b.c.d.
-fn address(ip: [u8; 4]) -> Vec<u8> {
-    [&[0; 4][..], &[0; 10], &[0xff, 0xff], &ip].concat()
+/// Rows that are in one and not in the other, for the message of a failure.
+fn difference(now: &Rows, before: &Rows) -> String {
+    let only = |these: &Rows, others: &Rows| {
+        let rows = these
+            .iter()
+            .filter(|(key, value)| others.get(*key) != Some(*value));
+        rows.map(|(key, value)| format!("{key:?}: {value:?}"))
+            .collect::<Vec<_>>()
+    };
+    format!("now: {:#?}, before: {:#?}", only(now, before), only(before, now))
+}
+
+/// Key of `ADDRESSES`: a network, and IPv4 addresses as ::ffff:a.b.c.d.
+fn address(network: u32, ip: IpAddr) -> Vec<u8> {
+    let octets = match ip {
+        IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
+        IpAddr::V6(ip) => ip.octets(),
+    };
+    [&network.to_ne_bytes()[..], &octets].concat()
 }
 
 #[test]
@@ -86,42 +103,29 @@ fn rows_that_somebody_spoiled_are_repaired() -> Result<()> {
     let before = rows(&pins)?;
     let key = |cookie: u64| cookie.to_ne_bytes().to_vec();
     let (client, server) = (mesh.client.netns().cookie()?, mesh.server.netns().cookie()?);
+    let nobody = |last: u8| address(0, [192, 0, 2, last].into());
     let spoil = || -> Result<()> {
         let (pods, addresses, names) = (pins.map("PODS")?, pins.map("ADDRESSES")?, pins.map("NAMES")?);
-        let (pod, name) = (pods.get(&key(client))?, names.get(&key(client))?);
-        // A pod that nobody names, with an address; a name that nobody knows; addresses that are nobody's.
-        pods.put(&key(0xdead), &pod)?;
-        addresses.put(&address([192, 0, 2, 1]), &[key(0xdead), vec![1; 8]].concat())?;
-        let mut ghost = name.clone();
+        let pod = pods.get(&key(client))?;
+        let owner = |cookie: u64| -> Result<Vec<u8>> {
+            Ok([&key(cookie)[..], &pods.get(&key(cookie))?[..8]].concat())
+        };
+        // A pod that nobody names, with an address, and a name that nobody knows.
+        let mut ghost = names.get(&key(client))?;
         ghost[..5].copy_from_slice(b"ghost");
         names.put(&key(0xbeef), &ghost)?;
-        addresses.put(&address([192, 0, 2, 2]), &[key(client), vec![1; 8]].concat())?;
-        addresses.put(
-            &address([192, 0, 2, 3]),
-            &[key(client), pod[..8].to_vec()].concat(),
-        )?;
-        // An address that points elsewhere, one that is missing, one in a network of nobody.
-        let own: Vec<_> = addresses.keys()?;
-        let of_client: Vec<_> = own
-            .iter()
-            .filter(|own| {
-                addresses
-                    .get(own)
-                    .is_ok_and(|owner| owner == [key(client), pod[..8].to_vec()].concat())
-            })
-            .collect();
-        let mut elsewhere = of_client[0].clone();
-        elsewhere[..4].copy_from_slice(&7_u32.to_ne_bytes());
-        addresses.put(&elsewhere, &addresses.get(of_client[0])?)?;
-        addresses.put(
-            of_client[0],
-            &[key(server), pods.get(&key(server))?[..8].to_vec()].concat(),
-        )?;
-        addresses.remove(of_client[1])?;
+        addresses.put(&nobody(1), &[key(0xdead), vec![1; 8]].concat())?;
+        // Addresses that are nobody's: of another generation, of both pods, in another network.
+        addresses.put(&nobody(2), &[key(client), vec![1; 8]].concat())?;
+        addresses.put(&nobody(3), &owner(client)?)?;
+        addresses.put(&nobody(4), &owner(server)?)?;
+        addresses.put(&address(7, mesh.client.v4()), &owner(client)?)?;
+        // One that points elsewhere, and one that is missing.
+        addresses.put(&address(0, mesh.client.v4()), &owner(server)?)?;
+        addresses.remove(&address(0, mesh.client.v6()))?;
         // A pod of another generation, and a name that is lost.
-        let mut other = pod.clone();
-        other[..8].copy_from_slice(&[9; 8]);
-        pods.put(&key(client), &other)?;
+        pods.put(&key(0xdead), &pod)?;
+        pods.put(&key(client), &[&[9; 8], &pod[8..]].concat())?;
         names.remove(&key(server))?;
         Ok(())
     };
@@ -207,7 +211,8 @@ fn maps_that_somebody_unpinned_are_made_and_filled_again() -> Result<()> {
         for pod in [&mesh.client, &mesh.server] {
             mesh.agent.wait_for_pod_state(pod.uid(), "enabled")?;
         }
-        assert_eq!(rows(&pins)?, before, "{map}");
+        let now = rows(&pins)?;
+        assert!(now == before, "{map}: {}", difference(&now, &before));
         mesh.check().context(map)?;
     }
     Ok(())

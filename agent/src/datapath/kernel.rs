@@ -9,13 +9,13 @@ use agent_core::entry::{NetnsCookie, PodEntry};
 use agent_core::ids::{NetworkName, PodUid};
 
 use super::links::{self, Outcome};
+use super::listeners;
 use super::namespaces::{Namespaces, needed};
 use super::object::Object;
 use super::pins::{Pins, PinsError, names, unpin};
 use super::plan::{CgroupProgram, INBOUND, NODE, PROXY};
 use super::store::Store;
 use super::tables::Tables;
-use super::{listeners, orphans};
 use crate::ports::{Datapath, Netns, PortError, ProxyPeer};
 use crate::sys::bpf::AttachType;
 
@@ -250,7 +250,7 @@ impl Datapath for KernelDatapath {
     }
 
     fn sweep(&mut self) -> Result<usize, PortError> {
-        orphans::sweep(&mut self.store.tables).map_err(|error| error_of("sweep", "maps", &error, true))
+        self.store.sweep()
     }
 
     fn attach_proxy(&mut self, peer: &ProxyPeer) -> Result<usize, PortError> {

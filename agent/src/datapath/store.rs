@@ -13,8 +13,8 @@ use agent_core::ids::{NetworkName, PodUid};
 use aya::maps::{MapError, PerCpuValues};
 
 use super::kernel::error_of;
-use super::rows;
 use super::tables::Tables;
+use super::{orphans, rows};
 use crate::chain::chain;
 use crate::ports::PortError;
 
@@ -161,6 +161,21 @@ impl Store {
             return Ok(());
         }
         ignore_missing(self.tables.names.remove(&key(netns))).map_err(|error| map_error("NAMES", &error))
+    }
+
+    /// Removes rows that belong to no pod, and returns how many there were. Every pod that should be captured must have
+    /// been written before.
+    ///
+    /// # Errors
+    /// When a map cannot be read or written.
+    pub fn sweep(&mut self) -> Result<usize, PortError> {
+        let of_pod = |entry: &PodEntry| {
+            let network = self.networks.get(&entry.network);
+            network.map(|network| rows::addresses(entry, *network))
+        };
+        let addresses = self.entries.values().filter_map(of_pod).flatten();
+        let addresses = addresses.map(|(address, _)| address).collect();
+        orphans::sweep(&mut self.tables, &addresses).map_err(|error| error_of("sweep", "maps", &error, true))
     }
 
     /// Whether a pod is captured in this network namespace, or half so.
