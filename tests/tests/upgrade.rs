@@ -13,12 +13,19 @@ use tests::{Mesh, Pins, PodSpec, requires};
 /// Rows of the maps that say what is captured, as bytes.
 type Rows = BTreeMap<(&'static str, Vec<u8>), Vec<u8>>;
 
+/// Where `PodName::changed` is.
+const CHANGED: std::ops::Range<usize> = 392..396;
+
 fn rows(pins: &Pins) -> Result<Rows> {
     let mut rows = Rows::new();
     for name in ["PODS", "ADDRESSES", "NAMES", "NETWORKS", "SETTINGS"] {
         let map = pins.map(name)?;
         for key in map.keys()? {
-            let value = map.get(&key)?;
+            let mut value = map.get(&key)?;
+            if name == "NAMES" {
+                // What was changed in the namespace is known nowhere else: it is forgotten with a lost row.
+                value[CHANGED].fill(0);
+            }
             rows.insert((name, key), value);
         }
     }
@@ -189,7 +196,7 @@ fn links_that_somebody_detached_or_unpinned_are_made_again() -> Result<()> {
             let links = status[links].as_array().into_iter().flatten();
             links.filter(|link| link["attached"] == true).count()
         };
-        assert_eq!((all("node_links"), all("proxy_links")), (7, 7), "{status}");
+        assert_eq!((all("node_links"), all("proxy_links")), (9, 7), "{status}");
         mesh.check()?;
     }
     Ok(())
