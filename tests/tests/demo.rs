@@ -10,6 +10,15 @@ use tests::leftovers::{PREFIX, Parts};
 use tests::process::Process;
 use tests::{programs, requires};
 
+/// What the demo must have printed when all was as told.
+fn assert_told(out: &str) {
+    assert!(out.contains("All as told"), "{out}");
+    assert!(!out.contains('✗') && !out.contains('\x1b'), "{out}");
+    // Each family of: seven connections in the mesh, two after the label change, one without the agent, one at the end.
+    let tried = out.lines().filter(|line| line.contains(":80 ")).count();
+    assert_eq!(tried, 2 * 11, "{out}");
+}
+
 /// Runs a tool of ours to its end; its standard output, and what its process left behind.
 fn run(name: &str, arguments: &[&str]) -> Result<(String, Vec<String>)> {
     let mut command = Command::new(programs::find(name)?);
@@ -46,11 +55,19 @@ fn the_demo_ends_well_and_leaves_nothing() -> Result<()> {
     }
     let (out, remains) = run("meshgate-demo", &[])?;
     assert!(remains.is_empty(), "{remains:?}");
-    assert!(out.contains("All as told"), "{out}");
-    assert!(!out.contains('✗') && !out.contains('\x1b'), "{out}");
-    // Each family of: seven connections in the mesh, two after the label change, one without the agent, one at the end.
-    let tried = out.lines().filter(|line| line.contains(":80 ")).count();
-    assert_eq!(tried, 2 * 11, "{out}");
+    assert_told(&out);
+    Ok(())
+}
+
+#[test]
+fn the_demo_with_a_real_api_server_ends_well_and_leaves_nothing() -> Result<()> {
+    if requires::control_plane("the_demo_with_a_real_api_server_ends_well_and_leaves_nothing").is_none() {
+        return Ok(());
+    }
+    let (out, remains) = run("meshgate-demo", &["--kube"])?;
+    assert!(remains.is_empty(), "{remains:?}");
+    assert!(out.contains("redirection: enabled"), "{out}");
+    assert_told(&out);
     Ok(())
 }
 

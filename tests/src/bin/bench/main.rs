@@ -56,7 +56,7 @@ fn main() -> Result<()> {
     let last = std::thread::available_parallelism()?.get() - 1;
     // Children inherit both: applications, proxies and agents run where this runs.
     tuning::pin(options.cpu.unwrap_or(last))?;
-    let _first = tuning::First::become_first()?;
+    let _first = (!options.quick).then(tuning::First::become_first).transpose()?;
     let report = match &options.subject {
         Subject::Redirect(subject) => redirect::run(subject, options.quick)?,
         Subject::Enrol(subject) => enrol::run(subject, options.quick)?,

@@ -3,10 +3,11 @@
 use std::fs;
 use std::path::Path;
 
-use ::tests::{Node, Pod, programs};
 use anyhow::{Context, Result};
+use ::tests::cluster::User;
+use ::tests::{Node, Pod, cgroup, programs};
 
-use crate::scene::Scene;
+use crate::scene::{Ground, Scene};
 use crate::screen::Screen;
 use crate::trial::PORT;
 
@@ -22,10 +23,7 @@ pub(crate) fn invite(screen: &Screen, scene: &Scene) -> Result<()> {
     );
     screen.indented(&format!("\n. {}\n", file.display()));
     screen.section("Then try", "");
-    let (manifest, outside) = (
-        ground.node.manifests().join(ground.client.file_name()),
-        &ground.outside,
-    );
+    let outside = &ground.outside;
     let log = ground.node.run_dir().join("proxy.jsonl");
     let tries = [
         ("meshgate status".to_owned(), "how agent, links and pods are"),
@@ -46,10 +44,7 @@ pub(crate) fn invite(screen: &Screen, scene: &Scene) -> Result<()> {
             "what was decided for them",
         ),
         (format!("tail -n 3 {}", log.display()), "what the proxy saw"),
-        (
-            format!("sed -i s/ambient/none/ {}", manifest.display()),
-            "the client leaves the mesh",
-        ),
+        (leave(ground), "the client leaves the mesh"),
         ("meshgate pods".to_owned(), "and here is why"),
     ];
     for (command, what) in tries {
@@ -58,7 +53,22 @@ pub(crate) fn invite(screen: &Screen, scene: &Scene) -> Result<()> {
     Ok(())
 }
 
-/// For a POSIX shell: where `meshgate` and the tools are, where this node is, and a function for each pod.
+/// How the reader takes the client out of the mesh.
+fn leave(ground: &Ground) -> String {
+    match &ground.cluster {
+        Some(cluster) => format!(
+            "node kubectl --kubeconfig {} label pod client --overwrite istio.io/dataplane-mode=none",
+            cluster.kubeconfig(User::Admin).display()
+        ),
+        None => {
+            let manifest = ground.node.manifests().join(ground.client.file_name());
+            format!("sed -i s/ambient/none/ {}", manifest.display())
+        }
+    }
+}
+
+/// For a POSIX shell: where `meshgate` and the tools are, where this node is, and functions that run a program in
+/// a pod or on the node.
 fn shell(node: &Node, pods: &[&Pod]) -> Result<String> {
     let program = programs::find("meshgate")?;
     let folder = program.parent().context("a program without a folder")?;
@@ -75,13 +85,18 @@ fn shell(node: &Node, pods: &[&Pod]) -> Result<String> {
     }
     text += &format!("export PATH='{}':\"$PATH\"\n", folder.display());
     // The shell in between moves itself, so that the program starts as one of the pod.
-    text += "in_pod() { sh -c 'echo 0 > \"$1/cgroup.procs\" && n=$2 && shift 2 && exec nsenter --net=\"$n\" \"$@\"' sh \"$@\"; }\n";
-    for pod in pods {
+    text += "in_place() { sh -c 'echo 0 > \"$1/cgroup.procs\" && n=$2 && shift 2 && exec nsenter --net=\"$n\" \"$@\"' sh \"$@\"; }\n";
+    let on_node = cgroup::create(node.cgroup().join("node/shell"))?;
+    let mut places = vec![("node", on_node, node.netns().path())];
+    places.extend(
+        pods.iter()
+            .map(|pod| (pod.name(), pod.cgroup().to_owned(), pod.netns().path())),
+    );
+    for (name, cgroup, netns) in places {
         text += &format!(
-            "{}() {{ in_pod '{}' '{}' \"$@\"; }}\n",
-            pod.name(),
-            pod.cgroup().display(),
-            pod.netns().path().display()
+            "{name}() {{ in_place '{}' '{}' \"$@\"; }}\n",
+            cgroup.display(),
+            netns.display()
         );
     }
     Ok(text)

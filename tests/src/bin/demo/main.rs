@@ -5,12 +5,15 @@ mod interrupt;
 mod keep;
 mod scene;
 mod screen;
+mod stage;
 mod story;
 mod trial;
+mod trials;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use clap::Parser;
 
 use crate::interrupt::Interrupt;
@@ -25,6 +28,9 @@ struct Options {
     /// Leaves everything running until Ctrl-C, and tells what to try meanwhile
     #[arg(long)]
     keep: bool,
+    /// Takes the pods from a real etcd and API server, whose programs KUBEBUILDER_ASSETS names, instead of manifests
+    #[arg(long)]
+    kube: bool,
 }
 
 fn main() -> ExitCode {
@@ -44,9 +50,16 @@ fn run(options: &Options, screen: &Screen) -> Result<()> {
         "the demo makes network namespaces and loads programs into the kernel: run it as root"
     );
     let interrupt = Interrupt::listen()?;
+    let assets = options.kube.then(assets).transpose()?;
     if options.keep {
-        story::keep(screen, &interrupt)
+        story::keep(screen, &interrupt, assets.as_deref())
     } else {
-        story::whole(screen, &interrupt)
+        story::whole(screen, &interrupt, assets.as_deref())
     }
+}
+
+/// The folder of etcd and kube-apiserver.
+fn assets() -> Result<PathBuf> {
+    let folder = std::env::var_os("KUBEBUILDER_ASSETS").map(PathBuf::from);
+    folder.context("KUBEBUILDER_ASSETS is not set: `cargo xtask demo --kube` brings the programs and sets it")
 }

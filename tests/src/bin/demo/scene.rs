@@ -2,9 +2,10 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use ::tests::cluster::User;
 use ::tests::process::Process;
 use ::tests::proxy::Event;
-use ::tests::{Agent, Node, Pod, PodSpec, Proxy, programs};
+use ::tests::{Agent, Cluster, Node, Pod, PodSpec, Proxy, programs};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
@@ -19,7 +20,7 @@ pub(crate) enum Family {
     V6,
 }
 
-/// A node with pods: nobody knows of them yet. Dropped in this order: processes, pods, the node.
+/// A node with pods. Dropped in this order: processes, pods, the API server, the node.
 pub(crate) struct Ground {
     _servers: Vec<Process>,
     /// A pod that will be in the mesh.
@@ -28,17 +29,25 @@ pub(crate) struct Ground {
     pub(crate) server: Pod,
     /// A pod that will not.
     pub(crate) outside: Pod,
+    /// Who tells the agent of the pods: the API server, or without one the manifests.
+    pub(crate) cluster: Option<Cluster>,
     /// Their node.
     pub(crate) node: Node,
 }
 
 impl Ground {
-    /// Makes the node and its pods, each with a server on [`PORT`].
-    pub(crate) fn new() -> Result<Self> {
-        let node = Node::new()?;
-        let client = node.pod_with(PodSpec::new("client").ambient())?;
-        let server = node.pod_with(PodSpec::new("server").ambient())?;
-        let outside = node.pod("outside")?;
+    /// Makes the pods of a node, each with a server on [`PORT`].
+    pub(crate) fn new(node: Node, cluster: Option<Cluster>) -> Result<Self> {
+        let run = |spec: PodSpec| match &cluster {
+            Some(cluster) => cluster.run(&node, spec),
+            None => node.pod_with(spec),
+        };
+        let client = run(PodSpec::new("client").ambient())?;
+        let server = run(PodSpec::new("server").ambient())?;
+        let outside = run(PodSpec::new("outside"))?;
+        if cluster.is_none() {
+            node.apply(&[&client, &server, &outside])?;
+        }
         let listen = format!("[::]:{PORT}");
         let mut servers = Vec::new();
         for pod in [&client, &server, &outside] {
@@ -56,8 +65,18 @@ impl Ground {
             client,
             server,
             outside,
+            cluster,
             node,
         })
+    }
+
+    /// Starts the agent with the source of these pods.
+    pub(crate) fn start_agent(&self) -> Result<Agent> {
+        let Some(cluster) = &self.cluster else {
+            return Agent::start(&self.node);
+        };
+        let kubeconfig = cluster.kubeconfig(User::Agent).display().to_string();
+        Agent::start_with(&self.node, "kube", &["--kubeconfig", &kubeconfig])
     }
 
     /// The address of a place, as `from` calls it.
@@ -93,6 +112,25 @@ pub(crate) struct Scene {
 }
 
 impl Scene {
+    /// Waits until client and server are captured and served.
+    pub(crate) fn wait_until_captured(&mut self) -> Result<()> {
+        for pod in [&self.ground.client, &self.ground.server] {
+            self.agent.wait_for_pod_state(pod.uid(), "enabled")?;
+        }
+        Ok(())
+    }
+
+    /// Waits until the API server shows it too; false without one.
+    pub(crate) fn wait_for_annotations(&self) -> Result<bool> {
+        let Some(cluster) = &self.ground.cluster else {
+            return Ok(false);
+        };
+        for pod in [&self.ground.client, &self.ground.server] {
+            cluster.wait_for_redirection(pod, Some("enabled"))?;
+        }
+        Ok(true)
+    }
+
     /// Tries a connection.
     pub(crate) fn observe(&self, trial: &Trial, family: Family) -> Result<Seen> {
         let (counted, connections) = (self.counts()?, self.proxy.connections()?.len());
@@ -138,8 +176,12 @@ impl Scene {
 
     /// Changes the label of the client and waits until agent and proxy have let it go.
     pub(crate) fn take_client_out(&mut self) -> Result<()> {
-        self.ground.client.set_ambient(false);
-        self.ground.node.apply(&[&self.ground.client])?;
+        let ground = &mut self.ground;
+        ground.client.set_ambient(false);
+        match &ground.cluster {
+            Some(cluster) => cluster.update(&ground.client)?,
+            None => ground.node.apply(&[&ground.client])?,
+        }
         let uid = self.ground.client.uid().to_owned();
         self.agent.wait_for_pod_state(&uid, "outside")?;
         self.proxy.wait_for("the proxy to let the client go", |event| {

@@ -1,6 +1,6 @@
 //! What the demo prints: sections, checked lines, commands with their output. Colour only for a terminal.
 
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
 /// Columns up to the reason in a table of trials: mark, from, name, address, way, client.
@@ -46,50 +46,55 @@ impl Screen {
 
     /// A heading, and what the reader shall look for.
     pub(crate) fn section(&self, heading: &str, text: &str) {
-        println!("\n{}", self.paint(Look::Strong, heading));
+        say(&format!("\n{}", self.paint(Look::Strong, heading)));
         for line in text.lines() {
-            println!("{}", self.paint(Look::Faint, line));
+            say(&format!("{}", self.paint(Look::Faint, line)));
         }
     }
 
     /// Something that is done.
     pub(crate) fn done(&self, what: &str, told: &str) {
-        println!("  {} {what:<8} {told}", self.mark(true));
+        say(&format!("  {} {what:<8} {told}", self.mark(true)));
     }
 
     /// Something that is done, and how long it took.
     pub(crate) fn timed(&self, what: &str, told: &str, took: Duration) {
         let took = self.paint(Look::Faint, &format!("{} ms", took.as_millis()));
-        println!("  {} {what:<8} {told}  {took}", self.mark(true));
+        say(&format!("  {} {what:<8} {told}  {took}", self.mark(true)));
     }
 
     /// Heads of the table of trials.
     pub(crate) fn heads(&self) {
         let line = columns(&["FROM", "TO", "", "PROXY", "CLIENT"]);
-        println!("    {}WHY", self.paint(Look::Faint, &line));
+        say(&format!("    {}WHY", self.paint(Look::Faint, &line)));
     }
 
     /// A line of the table of trials.
     pub(crate) fn row(&self, well: bool, cells: &[&str; 5], why: &str) {
         let line = format!("{}{}", columns(cells), self.paint(Look::Faint, why));
-        println!("  {} {}", self.mark(well), line.trim_end());
+        say(&format!("  {} {}", self.mark(well), line.trim_end()));
     }
 
     /// What is not as told, below its line.
     pub(crate) fn fault(&self, fault: &str) {
-        println!("      {}", self.paint(Look::Red, fault));
+        say(&format!("      {}", self.paint(Look::Red, fault)));
     }
 
     /// A command as the reader would give it, and what it printed.
     pub(crate) fn command(&self, line: &str, output: &str) {
-        println!("\n  {}", self.paint(Look::Strong, &format!("$ {line}")));
+        say(&format!("\n  {}", self.paint(Look::Strong, &format!("$ {line}"))));
         self.indented(output);
+    }
+
+    /// A line of its own; empty to set apart what follows.
+    pub(crate) fn line(&self, text: &str) {
+        say(text);
     }
 
     /// Text as it is.
     pub(crate) fn indented(&self, text: &str) {
         for line in text.lines() {
-            println!("  {line}");
+            say(&format!("  {line}"));
         }
     }
 
@@ -97,6 +102,11 @@ impl Screen {
     pub(crate) fn failure(&self, error: &anyhow::Error) {
         eprintln!("\n{} {error:#}", self.mark(false));
     }
+}
+
+/// Prints a line. That nobody reads on (a pipe into `head`) is no reason to stop without cleaning up.
+fn say(line: &str) {
+    let _ = writeln!(std::io::stdout(), "{line}");
 }
 
 fn columns(cells: &[&str; 5]) -> String {

@@ -3,128 +3,36 @@
 use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use ::tests::pins::Pins;
-use ::tests::proxy::Direction::{Inbound, Outbound};
-use ::tests::sys::bpf::exists;
-use ::tests::{Agent, Proxy};
 use anyhow::{Context, Result, ensure};
+use ::tests::pins::Pins;
+use ::tests::sys::bpf::exists;
 
 use crate::interrupt::Interrupt;
 use crate::keep;
-use crate::scene::{Family, Ground, Scene};
+use crate::scene::{Family, Scene};
 use crate::screen::Screen;
+use crate::stage;
 use crate::trial::{PORT, Place, Trial, faults, ways};
+use crate::trials::{AGENT_STOPPED, CLIENT_OUT, IN_THE_MESH, NOTHING_LEFT};
 
-/// While client and server are in the mesh.
-const IN_THE_MESH: [Trial; 7] = [
-    Trial {
-        from: Place::Client,
-        to: Place::Outside,
-        through: &[Outbound],
-        counted: &[(Place::Client, "outbound_captured")],
-        why: "client is in the mesh: what it opens goes to the proxy",
-    },
-    Trial {
-        from: Place::Outside,
-        to: Place::Server,
-        through: &[Inbound],
-        counted: &[(Place::Server, "inbound_captured")],
-        why: "server is in the mesh: what comes to it goes to the proxy",
-    },
-    Trial {
-        from: Place::Client,
-        to: Place::Server,
-        through: &[Outbound, Inbound],
-        counted: &[
-            (Place::Client, "outbound_captured"),
-            (Place::Server, "inbound_captured"),
-        ],
-        why: "both are: once on the way out, once on the way in",
-    },
-    Trial {
-        from: Place::Node,
-        to: Place::Server,
-        through: &[],
-        counted: &[(Place::Server, "inbound_trusted")],
-        why: "the node's own process: health probes are let through",
-    },
-    Trial {
-        from: Place::Client,
-        to: Place::Client,
-        through: &[],
-        counted: &[(Place::Client, "outbound_own_address")],
-        why: "its own address: that never leaves the pod",
-    },
-    Trial {
-        from: Place::Client,
-        to: Place::Loopback,
-        through: &[],
-        counted: &[(Place::Client, "outbound_loopback")],
-        why: "loopback: that never leaves the pod",
-    },
-    Trial {
-        from: Place::Outside,
-        to: Place::Node,
-        through: &[],
-        counted: &[],
-        why: "neither end is in the mesh",
-    },
-];
-
-/// After the client has left the mesh.
-const CLIENT_OUT: [Trial; 2] = [
-    Trial {
-        from: Place::Client,
-        to: Place::Outside,
-        through: &[],
-        counted: &[],
-        why: "client is no longer in the mesh",
-    },
-    Trial {
-        from: Place::Client,
-        to: Place::Server,
-        through: &[Inbound],
-        counted: &[(Place::Server, "inbound_captured")],
-        why: "server still is",
-    },
-];
-
-/// Once the agent has stopped.
-const AGENT_STOPPED: [Trial; 1] = [Trial {
-    from: Place::Outside,
-    to: Place::Server,
-    through: &[Inbound],
-    counted: &[(Place::Server, "inbound_captured")],
-    why: "the programs stay in the kernel: nothing escapes meanwhile",
-}];
-
-/// After the cleanup.
-const NOTHING_LEFT: [Trial; 1] = [Trial {
-    from: Place::Outside,
-    to: Place::Server,
-    through: &[],
-    counted: &[],
-    why: "nothing redirects any more",
-}];
-
-/// From nothing to nothing.
-pub(crate) fn whole(screen: &Screen, interrupt: &Interrupt) -> Result<()> {
+/// From nothing to nothing. `assets` is the folder of etcd and the API server, if these shall tell of the pods.
+pub(crate) fn whole(screen: &Screen, interrupt: &Interrupt, assets: Option<&Path>) -> Result<()> {
     let began = Instant::now();
-    let mut scene = begin(screen, interrupt)?;
+    let mut scene = begin(screen, interrupt, assets)?;
     leave(screen, interrupt, &mut scene)?;
     end(screen, interrupt, scene)?;
-    println!(
+    screen.line(&format!(
         "\nAll as told, in {:.1} s. To play with it: --keep",
         began.elapsed().as_secs_f64()
-    );
+    ));
     Ok(())
 }
 
 /// The same without the label change, which the reader may make while it all stays.
-pub(crate) fn keep(screen: &Screen, interrupt: &Interrupt) -> Result<()> {
-    let mut scene = begin(screen, interrupt)?;
+pub(crate) fn keep(screen: &Screen, interrupt: &Interrupt, assets: Option<&Path>) -> Result<()> {
+    let mut scene = begin(screen, interrupt, assets)?;
     keep::invite(screen, &scene)?;
     interrupt.wait()?;
     // A terminal sends Ctrl-C to the agent, the proxy and the servers too: they may have ended already.
@@ -132,8 +40,8 @@ pub(crate) fn keep(screen: &Screen, interrupt: &Interrupt) -> Result<()> {
     clean_up(screen, scene, &[])
 }
 
-fn begin(screen: &Screen, interrupt: &Interrupt) -> Result<Scene> {
-    let scene = set_up(screen)?;
+fn begin(screen: &Screen, interrupt: &Interrupt, assets: Option<&Path>) -> Result<Scene> {
+    let scene = stage::set_up(screen, assets)?;
     interrupt.check()?;
     screen.section(
         "Who goes through the proxy, and why",
@@ -143,7 +51,7 @@ fn begin(screen: &Screen, interrupt: &Interrupt) -> Result<Scene> {
     interrupt.check()?;
     screen.section(
         "What there is to look at",
-        "All read from the kernel's maps, also when the agent is dead.",
+        "Read from the kernel's maps: it works without the agent too.",
     );
     for verb in [&["pods"][..], &["maps", "dump", "ADDRESSES"], &["counters"]] {
         screen.command(&format!("meshgate {}", verb.join(" ")), &scene.verb(verb)?);
@@ -151,58 +59,12 @@ fn begin(screen: &Screen, interrupt: &Interrupt) -> Result<Scene> {
     Ok(scene)
 }
 
-fn set_up(screen: &Screen) -> Result<Scene> {
-    screen.section(
-        "A node with three pods",
-        "Network namespaces and cgroups of their own; no container runtime.",
-    );
-    let ground = Ground::new()?;
-    let told = format!(
-        "{}  {}",
-        ground.address(Place::Node, Family::V4),
-        ground.address(Place::Node, Family::V6)
-    );
-    screen.done("node", &told);
-    for (pod, label) in [
-        (&ground.client, "istio.io/dataplane-mode: ambient"),
-        (&ground.server, "istio.io/dataplane-mode: ambient"),
-        (&ground.outside, "no label: outside the mesh"),
-    ] {
-        screen.done(pod.name(), &format!("{}  {}  {label}", pod.v4(), pod.v6()));
-    }
-    ground
-        .node
-        .apply(&[&ground.client, &ground.server, &ground.outside])?;
-    let (agent, took) = timed(|| Agent::start(&ground.node))?;
-    screen.timed(
-        "agent",
-        "loaded and attached its programs, read the pods' manifests",
-        took,
-    );
-    let (proxy, _) = timed(|| Proxy::start(&ground.node, "proxy", &[]))?;
-    let mut scene = Scene { agent, proxy, ground };
-    let ((), took) = timed(|| enabled(&mut scene))?;
-    screen.timed(
-        "proxy",
-        "took the network namespaces of client and server: both captured",
-        took,
-    );
-    Ok(scene)
-}
-
-fn enabled(scene: &mut Scene) -> Result<()> {
-    for pod in [&scene.ground.client, &scene.ground.server] {
-        scene.agent.wait_for_pod_state(pod.uid(), "enabled")?;
-    }
-    Ok(())
-}
-
 fn leave(screen: &Screen, interrupt: &Interrupt, scene: &mut Scene) -> Result<()> {
     screen.section(
         "A label changes",
         "The client's label becomes istio.io/dataplane-mode: none.",
     );
-    let ((), took) = timed(|| scene.take_client_out())?;
+    let ((), took) = stage::timed(|| scene.take_client_out())?;
     screen.timed("client", "left the mesh", took);
     try_all(screen, scene, &CLIENT_OUT)?;
     screen.command("meshgate pods", &scene.verb(&["pods"])?);
@@ -222,7 +84,7 @@ fn clean_up(screen: &Screen, scene: Scene, trials: &[Trial]) -> Result<()> {
     screen.section("Away with it", "The pods stay; only what Meshgate made goes.");
     let objects = Pins::of(&scene.ground.node).objects()?;
     screen.command("meshgate cleanup", &scene.verb(&["cleanup"])?);
-    println!();
+    screen.line("");
     if !trials.is_empty() {
         try_all(screen, &scene, trials)?;
     }
@@ -310,10 +172,4 @@ fn called(scene: &Scene, ip: IpAddr, family: Family) -> String {
         .into_iter()
         .find(|place| scene.ground.address(*place, family) == ip);
     owner.map_or_else(|| ip.to_string(), |place| place.name().to_owned())
-}
-
-fn timed<T>(work: impl FnOnce() -> Result<T>) -> Result<(T, Duration)> {
-    let began = Instant::now();
-    let value = work()?;
-    Ok((value, began.elapsed()))
 }

@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::relay::relay;
-use crate::sockets::{Home, Pod};
+use crate::sockets::{Home, Pod, original_destination};
 
 /// One port.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,8 +59,10 @@ async fn accept(home: Arc<Home>, pod: Arc<Pod>, listener: TcpListener, destinati
     }
 }
 
-/// A client whose destination refuses is closed: in a benchmark that is a failed connection.
+/// As for a connection that was led here, and with the same questions, whose answers do not count. A client whose
+/// destination refuses is closed: in a benchmark that is a failed connection.
 async fn forward(home: Arc<Home>, pod: Arc<Pod>, client: TcpStream, destination: SocketAddr) {
+    let _ = original_destination(&client);
     if let Ok(upstream) = home.dial(&pod, destination, None).await {
         let _ = (client.set_nodelay(true), upstream.set_nodelay(true));
         relay(client, upstream).await;
