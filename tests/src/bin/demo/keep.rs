@@ -3,9 +3,9 @@
 use std::fs;
 use std::path::Path;
 
-use anyhow::{Context, Result};
 use ::tests::cluster::User;
 use ::tests::{Node, Pod, cgroup, programs};
+use anyhow::{Context, Result};
 
 use crate::scene::{Ground, Scene};
 use crate::screen::Screen;

@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use ::tests::{Cluster, Node, Proxy};
 use anyhow::Result;
-use tests::{Cluster, Node, Proxy};
 
 use crate::scene::{Family, Ground, Scene};
 use crate::screen::Screen;

@@ -5,9 +5,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::time::Instant;
 
-use anyhow::{Context, Result, ensure};
 use ::tests::pins::Pins;
 use ::tests::sys::bpf::exists;
+use anyhow::{Context, Result, ensure};
 
 use crate::interrupt::Interrupt;
 use crate::keep;

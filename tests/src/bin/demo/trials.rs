@@ -1,6 +1,6 @@
 //! The connections that the demo tries, and what shall become of each.
 
-use tests::proxy::Direction::{Inbound, Outbound};
+use ::tests::proxy::Direction::{Inbound, Outbound};
 
 use crate::trial::{Place, Trial};
 
