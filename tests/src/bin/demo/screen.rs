@@ -48,7 +48,7 @@ impl Screen {
     pub(crate) fn section(&self, heading: &str, text: &str) {
         say(&format!("\n{}", self.paint(Look::Strong, heading)));
         for line in text.lines() {
-            say(&format!("{}", self.paint(Look::Faint, line)));
+            say(&self.paint(Look::Faint, line).to_string());
         }
     }
 
