@@ -81,9 +81,8 @@ pub(crate) use addresses;
 #[inline(always)]
 pub(crate) fn netns(ctx: &impl EbpfContext) -> NetnsKey {
     // SAFETY: the helper takes any context of the program types that use this function.
-    NetnsKey {
-        netns: unsafe { bpf_get_netns_cookie(ctx.as_ptr()) },
-    }
+    let netns = unsafe { bpf_get_netns_cookie(ctx.as_ptr()) };
+    NetnsKey { netns }
 }
 
 /// The enrolled pod in this network namespace.

@@ -5,6 +5,14 @@
 //! a cgroup's own programs before those of the root); `inbound` in each enrolled pod's network namespace.
 #![no_std]
 #![no_main]
+#![allow(
+    clippy::needless_pass_by_value,
+    reason = "aya's macros hand contexts over by value"
+)]
+#![allow(
+    clippy::needless_borrows_for_generic_args,
+    reason = "by reference keys and values are not copied again"
+)]
 
 mod app_bind;
 mod context;

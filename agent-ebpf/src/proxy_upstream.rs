@@ -46,10 +46,8 @@ fn connect(ctx: &SockAddrContext, netns: &NetnsKey, pod: &Pod, destination: &Ip,
         return ALLOW;
     }
     reuse_address(ctx);
-    if let Some(socket) = storage::get(ctx.sock()) {
-        if socket.role == role::PROXY_FOR_CLIENT {
-            return ALLOW;
-        }
+    if storage::get(ctx.sock()).is_some_and(|socket| socket.role == role::PROXY_FOR_CLIENT) {
+        return ALLOW;
     }
     let own = pod.flags & flags::WIRE != 0 && !bound.is_local() && owns(netns, pod, destination);
     let role = if own && !owns(netns, pod, bound) {

@@ -38,7 +38,7 @@ pub(crate) fn proxy_sockets(ctx: SockOpsContext) -> u32 {
     match ctx.op() {
         BPF_SOCK_OPS_TCP_LISTEN_CB => proxy_listens(&ctx),
         BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB if ctx.local_port() == u32::from(ports::OUTBOUND) => {
-            proxy_accepted(&ctx)
+            proxy_accepted(&ctx);
         }
         _ => {}
     }
@@ -184,10 +184,10 @@ fn application_accepted(ctx: &SockOpsContext) {
     if !flow.source.is_local() && !pod(&netns).is_some_and(|pod| flow.source.same(&pod.ip6)) {
         return;
     }
-    if let Some(message) = take(&flow, handover::INBOUND) {
-        if storage::assign(sk, role::APPLICATION_ACCEPTED, message.endpoint) {
-            count!(&netns, inbound_client_restored);
-        }
+    if let Some(message) = take(&flow, handover::INBOUND)
+        && storage::assign(sk, role::APPLICATION_ACCEPTED, message.endpoint)
+    {
+        count!(&netns, inbound_client_restored);
     }
 }
 

@@ -63,7 +63,7 @@ pub fn remove(path: &Path) {
     }
 }
 
-/// Waits for `populated 0` in cgroup.events, whose changes poll(2) tells (cgroup-v2.rst, "[Un]populated Notification").
+/// Waits for `populated 0` in cgroup.events, whose changes poll(2) tells (cgroup-v2.rst, "Un-populated Notification").
 fn wait_until_empty(path: &Path) -> bool {
     let Ok(mut events) = File::open(path.join("cgroup.events")) else {
         return true;
