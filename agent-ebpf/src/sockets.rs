@@ -180,8 +180,9 @@ fn application_accepted(ctx: &SockOpsContext) {
         return;
     }
     let netns = netns(ctx);
+    let Some(pod) = pod(&netns) else { return };
     let flow = ctx.flow_from_there(&netns);
-    if !flow.source.is_local() && !pod(&netns).is_some_and(|pod| flow.source.same(&pod.ip6)) {
+    if !flow.source.is_local() && !flow.source.same(&pod.ip6) {
         return;
     }
     if let Some(message) = take(&flow, handover::INBOUND)
