@@ -33,6 +33,8 @@ counters! {
     outbound_own_address,
     /// Connects refused (ENETUNREACH): the pod has no address of that family.
     outbound_no_address,
+    /// Connects refused (EPERM): the socket is bound to a device that it cannot be freed from.
+    outbound_device,
     /// Connects refused (EPERM): the kernel had no memory for the socket's original destination.
     outbound_no_memory,
     /// Original destinations handed to the proxy at its accept.

@@ -6,6 +6,13 @@ pub const OUTBOUND: u16 = 15001;
 pub const INBOUND: u16 = 15006;
 /// The proxy's listener for HBONE; the original destination is the listener itself, so it is never redirected.
 pub const HBONE: u16 = 15008;
+/// Whether only the proxy may listen on this port in an enrolled pod.
+#[inline(always)]
+#[must_use]
+pub const fn is_proxys(port: u16) -> bool {
+    matches!(port, OUTBOUND | INBOUND | HBONE)
+}
+
 /// Mark of a pod's connection whose answers must come back to the proxy (`wire` mode only).
 pub const RETURN_MARK: u32 = 0x111;
 /// Bits of a mark that belong to the mesh.

@@ -1,12 +1,20 @@
-//! bind() of applications in enrolled pods: the proxy's sockets on the application's port must not be in the way.
+//! bind() of applications in enrolled pods: the proxy's ports are the proxy's, and its sockets on the application's port must
+//! not be in the way.
 //!
 //! The proxy accepts connections to podIP:port in the application's place, and such a socket may be in TIME_WAIT when
 //! the application starts. With SO_REUSEADDR bind() ignores it; a second listener still gets EADDRINUSE (socket(7)).
 
+use agent_common::flow::role;
+use agent_common::ports;
+use aya_ebpf::helpers::bpf_set_retval;
 use aya_ebpf::macros::cgroup_sock_addr;
 use aya_ebpf::programs::SockAddrContext;
 
-use crate::context::{ALLOW, Asked, netns, pod, reuse_address};
+use crate::context::{ALLOW, Asked, DENY, netns, pod, reuse_address};
+use crate::storage;
+
+/// `EADDRINUSE`.
+const EADDRINUSE: i32 = 98;
 
 #[cgroup_sock_addr(bind4)]
 pub(crate) fn app_bind4(ctx: SockAddrContext) -> i32 {
@@ -20,8 +28,15 @@ pub(crate) fn app_bind6(ctx: SockAddrContext) -> i32 {
 
 #[inline(always)]
 fn bind(ctx: &SockAddrContext) -> i32 {
-    if ctx.is_tcp() && ctx.port() != 0 && pod(&netns(ctx)).is_some() {
-        reuse_address(ctx);
+    let port = ctx.port();
+    if !ctx.is_tcp() || port == 0 || pod(&netns(ctx)).is_none() {
+        return ALLOW;
     }
+    if ports::is_proxys(port) && !storage::get(ctx.sock()).is_some_and(|socket| socket.role == role::PROXY) {
+        // SAFETY: the helper only sets the result of the system call that this program refuses.
+        unsafe { bpf_set_retval(-EADDRINUSE) };
+        return DENY;
+    }
+    reuse_address(ctx);
     ALLOW
 }

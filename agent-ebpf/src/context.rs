@@ -18,6 +18,10 @@ pub(crate) const INET: u32 = 2;
 pub(crate) const ALLOW: i32 = 1;
 /// Result of a cgroup hook: the system call fails.
 pub(crate) const DENY: i32 = 0;
+/// Index of `lo` in every network namespace.
+const LOOPBACK_INDEX: u32 = 1;
+/// `SO_BINDTODEVICE`.
+const SO_BINDTODEVICE: i32 = 25;
 /// `SOL_SOCKET`.
 const SOL_SOCKET: i32 = 1;
 /// `SO_REUSEADDR`.
@@ -116,6 +120,22 @@ pub(crate) fn reuse_address(ctx: &impl EbpfContext) {
     set_option(ctx, SO_REUSEADDR, 1);
 }
 
+/// Frees the context's socket from the device that it is bound to; false if the kernel refuses.
+#[inline(always)]
+pub(crate) fn leave_device(ctx: &impl EbpfContext) -> bool {
+    let mut none = [0_u8; 4];
+    // SAFETY: the option takes a name of up to 16 bytes; an empty one means no device.
+    unsafe {
+        bpf_setsockopt(
+            ctx.as_ptr(),
+            SOL_SOCKET,
+            SO_BINDTODEVICE,
+            (&raw mut none).cast(),
+            4,
+        ) == 0
+    }
+}
+
 /// Sets the mark of the context's socket.
 #[inline(always)]
 pub(crate) fn set_mark(ctx: &impl EbpfContext, mark: u32) {
@@ -191,6 +211,12 @@ pub(crate) trait Asked {
         write!((*ctx).user_ip6[1], words[1]);
         write!((*ctx).user_ip6[2], words[2]);
         write!((*ctx).user_ip6[3], words[3]);
+    }
+
+    /// Whether the socket is bound to a device other than `lo`.
+    #[inline(always)]
+    fn is_bound_to_device(&self) -> bool {
+        read!((*self.sock()).bound_dev_if) > LOOPBACK_INDEX
     }
 
     /// The IPv4 address that the socket is bound to.

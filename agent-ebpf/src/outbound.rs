@@ -13,7 +13,7 @@ use aya_ebpf::helpers::{bpf_bind, bpf_get_prandom_u32, bpf_set_retval};
 use aya_ebpf::macros::cgroup_sock_addr;
 use aya_ebpf::programs::SockAddrContext;
 
-use crate::context::{ALLOW, Asked, DENY, endpoint, netns, owns, pod};
+use crate::context::{ALLOW, Asked, DENY, endpoint, leave_device, netns, owns, pod};
 use crate::count::count;
 use crate::storage;
 
@@ -106,6 +106,11 @@ fn decide(ctx: &SockAddrContext, netns: &NetnsKey, pod: &Pod, destination: Ip, s
         count!(netns, outbound_no_address);
         // SAFETY: the helper only sets the result of the system call that this program refuses.
         unsafe { bpf_set_retval(-ENETUNREACH) };
+        return Verdict::Refuse;
+    }
+    // Loopback cannot be reached by way of another device: the SYN would leave the pod.
+    if ctx.is_bound_to_device() && !leave_device(ctx) {
+        count!(netns, outbound_device);
         return Verdict::Refuse;
     }
     let original = endpoint(destination, ctx.port());

@@ -102,7 +102,20 @@ enum Speaker {
 /// Finds out whether the proxy binds to the address of a client.
 #[inline(always)]
 fn speaks_for(ctx: &SockAddrContext, client: &Ip) -> Speaker {
-    if !ctx.is_tcp() || ctx.port() != 0 || client.is_local() {
+    if !ctx.is_tcp() {
+        return Speaker::Itself;
+    }
+    if ports::is_proxys(ctx.port()) {
+        // A listener, maybe in a pod that is not captured yet: `app_bind` lets only the proxy's pass.
+        return match storage::make(ctx.sock()) {
+            Some(socket) => {
+                socket.role = role::PROXY;
+                Speaker::Itself
+            }
+            None => Speaker::NoMemory,
+        };
+    }
+    if ctx.port() != 0 || client.is_local() {
         return Speaker::Itself;
     }
     let netns = netns(ctx);

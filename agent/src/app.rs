@@ -46,9 +46,14 @@ const FACTS: usize = 1024;
 pub async fn run(paths: &Paths, args: &RunArgs) -> anyhow::Result<()> {
     let _lock = lock::acquire(&paths.run_dir)?;
     let place = args.place();
+    // Before anything is attached: wrong settings change nothing on the node.
+    let catalog = Catalog::new(place.clone(), rules(args)?);
+    let source = match args.source() {
+        Source::Kube => None,
+        Source::File(path) => Some((FileSource::open(&path, place.cluster().clone())?, path)),
+    };
     let (datapath, finder, node_netns) = node(paths, args, &place)?;
     let (facts, received) = mpsc::channel(FACTS);
-    let catalog = Catalog::new(place.clone(), rules(args)?);
     let parts = Parts {
         paths,
         args,
@@ -59,8 +64,8 @@ pub async fn run(paths: &Paths, args: &RunArgs) -> anyhow::Result<()> {
         catalog,
         received,
     };
-    match args.source() {
-        Source::Kube => {
+    match source {
+        None => {
             let connection = Connection::new(args.kubeconfig.clone());
             let source = KubeSource::new(connection.clone(), place.node.clone());
             let told = async move {
@@ -69,8 +74,7 @@ pub async fn run(paths: &Paths, args: &RunArgs) -> anyhow::Result<()> {
             };
             serve(parts, KubeStatus::new(connection), told, "kube").await
         }
-        Source::File(path) => {
-            let source = FileSource::open(&path, place.cluster().clone())?;
+        Some((source, path)) => {
             let told = async move { source.run(facts).await.map_err(anyhow::Error::from) };
             serve(parts, NoStatus, told, &format!("file:{}", path.display())).await
         }
@@ -175,6 +179,7 @@ async fn serve<S: PodStatus + 'static>(
     let admissions = Admissions::new(handle.clone(), args.host_root.clone(), node_netns);
     let account = Account::new(
         paths,
+        args,
         place,
         source_name,
         zds.clone(),

@@ -11,7 +11,14 @@ fn main() -> ExitCode {
     match execute(cli) {
         Ok(exit) => exit.into(),
         Err(error) => {
-            eprintln!("error: {}", chain(&*error));
+            let told = chain(&*error);
+            let is_denied = told.contains("Permission denied") || told.contains("not permitted");
+            let fix = if is_denied && !rustix::process::geteuid().is_root() {
+                "; run it as root"
+            } else {
+                ""
+            };
+            eprintln!("error: {told}{fix}");
             Exit::Failed.into()
         }
     }

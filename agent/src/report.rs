@@ -19,6 +19,9 @@ pub struct Report {
     pub node: String,
     /// The source: `kube` or `file:PATH`.
     pub source: String,
+    /// Sockets that the agent made.
+    #[serde(default)]
+    pub sockets: Vec<PathBuf>,
     /// Proxies connected over ZDS.
     pub proxies: Vec<ProxyReport>,
     /// Peers of the ZDS socket that were turned away since the agent started.

@@ -51,6 +51,28 @@ pub fn set_option(socket: impl AsFd, level: i32, name: i32, value: i32) -> io::R
     }
 }
 
+/// Binds a socket to a network device (`SO_BINDTODEVICE`, socket(7)).
+///
+/// # Errors
+/// What setsockopt(2) says.
+pub fn bind_to_device(socket: impl AsFd, name: &str) -> io::Result<()> {
+    // SAFETY: the name is `name.len()` bytes long, as said, and the kernel only reads it.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_BINDTODEVICE,
+            name.as_ptr().cast(),
+            name.len() as libc::socklen_t,
+        )
+    };
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
 /// Fills `value` with a socket option. `T` must be plain numbers.
 fn get_option<T: Copy>(socket: impl AsFd, level: i32, name: i32, value: &mut T) -> io::Result<()> {
     let fd = socket.as_fd().as_raw_fd();

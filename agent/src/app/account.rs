@@ -9,7 +9,7 @@ use agent_core::plan::State;
 use tokio::sync::watch;
 
 use super::proxies::TurnedAway;
-use crate::config::Paths;
+use crate::config::{Paths, RunArgs};
 use crate::enrol::{self, Handle};
 use crate::report::{self, PodReport, Problem, ProxyReport, Report, ZdsErrors};
 use crate::zds::Zds;
@@ -29,6 +29,7 @@ pub(super) struct Account {
 impl Account {
     pub(super) fn new(
         paths: &Paths,
+        args: &RunArgs,
         place: &Place,
         source: &str,
         zds: Zds,
@@ -41,6 +42,7 @@ impl Account {
             cluster: place.cluster().0.clone(),
             node: place.node.name.clone(),
             source: source.to_owned(),
+            sockets: vec![args.zds_socket.clone(), args.plugin_socket()],
             ..Report::default()
         };
         Self {

@@ -1,6 +1,7 @@
 //! `meshgate cleanup`: removes every link, map, pin, rule and file of ours, and proves that nothing is left.
 
 use std::collections::BTreeMap;
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -15,6 +16,7 @@ use crate::datapath::pins::Pins;
 use crate::datapath::remnants::{Remnants, remove_pins};
 use crate::lock;
 use crate::netns::by_cookie;
+use crate::report::Report;
 
 /// The kernel frees programs and maps a moment after their last reference: after a grace period (RCU).
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -44,6 +46,11 @@ pub fn execute(paths: &Paths, format: Format) -> anyhow::Result<Exit> {
     let guard = lock::acquire(&paths.run_dir).context("cleanup needs the agent to be stopped")?;
     let mut cleaned = Cleaned::default();
     let pins = Pins::new(&paths.bpffs);
+    let pins_lock = if pins.all_versions().exists() {
+        Some(pins.lock()?)
+    } else {
+        None
+    };
     let before = Remnants::of(&pins)?;
     cleaned.namespaces = change_back(&before.changed)?;
     cleaned.pins = remove_pins(&pins)?;
@@ -51,7 +58,7 @@ pub fn execute(paths: &Paths, format: Format) -> anyhow::Result<Exit> {
     cleaned.maps = before.maps.len();
     cleaned.files = remove_files(paths)?;
     cleaned.left = wait_until_gone(&before);
-    drop(guard);
+    drop((pins_lock, guard));
     if std::fs::remove_dir(&paths.run_dir).is_ok() {
         cleaned.files.push(paths.run_dir.clone());
     }
@@ -79,6 +86,18 @@ fn change_back(changed: &BTreeMap<u64, u32>) -> anyhow::Result<usize> {
 
 fn remove_files(paths: &Paths) -> anyhow::Result<Vec<PathBuf>> {
     let mut removed = Vec::new();
+    let sockets = Report::read(&paths.run_dir)
+        .ok()
+        .flatten()
+        .unwrap_or_default()
+        .sockets;
+    for socket in sockets {
+        let is_socket = std::fs::symlink_metadata(&socket).is_ok_and(|meta| meta.file_type().is_socket());
+        if is_socket {
+            std::fs::remove_file(&socket).with_context(|| format!("removing {}", socket.display()))?;
+            removed.push(socket);
+        }
+    }
     for path in [
         crate::report::path(&paths.run_dir),
         paths.run_dir.join("ready"),

@@ -120,6 +120,10 @@ fn degraded(agent_running: bool, paths: &Paths, node_links: &[LinkState], pods: 
         fix: fix.to_owned(),
     };
     let mut problems = Vec::new();
+    if !agent_running && node_links.iter().all(|link| !link.attached) {
+        let told = "nothing is attached or pinned: Meshgate has not run here, or was cleaned up".to_owned();
+        return vec![problem("node", told, "start the agent: meshgate run")];
+    }
     if !agent_running {
         let told = format!(
             "not running with --run-dir {}; captured pods stay captured",

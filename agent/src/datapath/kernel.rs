@@ -2,9 +2,11 @@
 
 use std::collections::HashMap;
 use std::fmt::Display;
+use std::fs::File;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
+use agent_core::cgroup_path::pod_folder_uid;
 use agent_core::entry::{NetnsCookie, PodEntry};
 use agent_core::ids::{NetworkName, PodUid};
 
@@ -41,6 +43,8 @@ pub struct KernelDatapath {
     object: Object,
     store: Store,
     namespaces: Namespaces,
+    /// Held while this process works on the pins.
+    _lock: File,
     /// Cgroups of proxies that were attached, by id.
     proxies: HashMap<u64, PathBuf>,
 }
@@ -72,12 +76,14 @@ impl KernelDatapath {
             mounted_bpffs: pins.prepare().map_err(|error| failed(&error))?,
             ..Start::default()
         };
+        let lock = pins.lock().map_err(|error| failed(&error))?;
         let object = Object::load(&pins).map_err(|error| failed(&error))?;
         let tables = Tables::open(&pins).map_err(|error| failed(&error))?;
         let store = Store::open(tables, config.node_network.clone())?;
         let mut datapath = Self {
             store,
             namespaces: Namespaces::default(),
+            _lock: lock,
             proxies: HashMap::new(),
             config,
             pins,
@@ -262,6 +268,11 @@ impl Datapath for KernelDatapath {
                          start the proxy in a cgroup of its own";
             return Err(error_of("attach", object(), &cause, false));
         }
+        if holds_pods(&peer.cgroup) {
+            let cause = "pods are below its cgroup, so their processes would count as the proxy; \
+                         start the proxy in a cgroup of its own";
+            return Err(error_of("attach", object(), &cause, false));
+        }
         self.proxies.insert(id, peer.cgroup.clone());
         let folder = self.pins.proxy_links(id);
         std::fs::create_dir_all(&folder).map_err(|error| error_of("make", folder.display(), &error, true))?;
@@ -293,6 +304,19 @@ impl Datapath for KernelDatapath {
         }
         outcome
     }
+}
+
+/// Whether the cgroups of pods are somewhere below this one.
+fn holds_pods(cgroup: &Path) -> bool {
+    let folders = std::fs::read_dir(cgroup)
+        .into_iter()
+        .flatten()
+        .filter_map(Result::ok);
+    folders
+        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+        .any(|entry| {
+            pod_folder_uid(&entry.file_name().to_string_lossy()).is_some() || holds_pods(&entry.path())
+        })
 }
 
 fn pins_error(error: &PinsError) -> PortError {

@@ -8,6 +8,9 @@ use std::path::Path;
 use super::pins::unpin;
 use crate::sys::bpf::{self, AttachType};
 
+/// `CGROUP2_SUPER_MAGIC` (uapi/linux/magic.h).
+const CGROUP2_SUPER_MAGIC: u64 = 0x6367_7270;
+
 /// What happened to a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
@@ -81,6 +84,12 @@ pub fn is_dead(pin: &Path) -> bool {
 /// When it is not there.
 pub fn open_cgroup(path: &Path) -> io::Result<(OwnedFd, u64)> {
     let folder = File::open(path)?;
+    if rustix::fs::fstatfs(&folder)?.f_type as u64 != CGROUP2_SUPER_MAGIC {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "it is no folder of cgroup v2",
+        ));
+    }
     let inode = rustix::fs::fstat(&folder)?.st_ino;
     Ok((folder.into(), inode))
 }

@@ -15,6 +15,8 @@ use crate::ports::Netns;
 #[derive(Debug, Default)]
 pub struct Namespaces {
     bits: HashMap<NetnsCookie, u32>,
+    /// What this process has made or found made: an earlier agent may have died between recording and making.
+    done: HashMap<NetnsCookie, u32>,
     open: HashMap<NetnsCookie, Netns>,
 }
 
@@ -56,13 +58,14 @@ impl Namespaces {
             undo(netns, is & !needed)?;
             self.bits.insert(netns.cookie, is & needed);
         }
-        let more = needed & !is;
+        let more = needed & !self.done.get(&netns.cookie).copied().unwrap_or_default();
         if more != 0 {
             // Before they are made: what fails half-way is undone as a whole.
             self.bits.insert(netns.cookie, is & needed | more);
             let made = make(netns, more)?;
             self.bits.insert(netns.cookie, is & needed | made);
         }
+        self.done.insert(netns.cookie, needed);
         Ok(())
     }
 
@@ -82,6 +85,7 @@ impl Namespaces {
             }
         }
         self.bits.remove(&cookie);
+        self.done.remove(&cookie);
         self.open.remove(&cookie);
         Ok(())
     }

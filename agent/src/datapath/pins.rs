@@ -2,12 +2,13 @@
 //!
 //! A pin keeps a map or link alive when the agent dies; removing the pin of a link detaches it.
 
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use agent_common::ABI_VERSION;
 use agent_core::entry::NetnsCookie;
-use rustix::fs::{StatFs, statfs};
+use rustix::fs::{FlockOperation, StatFs, flock, statfs};
 
 /// `BPF_FS_MAGIC` (uapi/linux/magic.h).
 const BPF_FS_MAGIC: u64 = 0xcafe_4a11;
@@ -29,6 +30,9 @@ pub enum PinsError {
         /// Why not.
         source: io::Error,
     },
+    /// Another agent works on these pins.
+    #[error("another agent is running with the pins in {0}; stop it first, or give another --bpffs")]
+    Taken(PathBuf),
     /// A folder or pin cannot be made, read or removed.
     #[error("cannot {operation} {path}: {source}")]
     Io {
@@ -113,6 +117,20 @@ impl Pins {
             std::fs::create_dir_all(&folder).map_err(io_error("make", &folder))?;
         }
         Ok(mounted)
+    }
+
+    /// Keeps other agents, and cleanups, from these pins while the returned file is open; also those with another run dir.
+    ///
+    /// # Errors
+    /// When another has the lock, or there are no pins yet.
+    pub fn lock(&self) -> Result<File, PinsError> {
+        let folder = self.all_versions();
+        let file = File::open(&folder).map_err(io_error("lock", &folder))?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(file),
+            Err(rustix::io::Errno::WOULDBLOCK) => Err(PinsError::Taken(folder)),
+            Err(error) => Err(io_error("lock", &folder)(error.into())),
+        }
     }
 
     fn mount(&self) -> Result<bool, PinsError> {

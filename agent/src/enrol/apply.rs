@@ -1,13 +1,19 @@
 //! Steps at the ports: the kernel's at once, those of the proxy and the API server as calls that are answered later.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use agent_core::plan::Step;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
+use tokio::time::timeout;
 
 use super::pod::Pod;
 use crate::ports::{Datapath, FindNetns, Netns, PodStatus, PortError, Proxy, Workload};
+
+/// How long a pod waits for the proxy, queues included, before it is captured without: longer than the proxy may take for
+/// one answer.
+const PATIENCE: Duration = Duration::from_secs(6);
 
 /// What enrolment works on.
 #[derive(Debug)]
@@ -71,7 +77,21 @@ where
         };
         let netns = pod.netns.as_ref().map(|netns| netns.fd.clone());
         let proxy = self.proxy.clone();
-        async move { proxy.add(workload, netns).await }.boxed()
+        let late = PortError {
+            operation: "ZDS Add",
+            object: pod.pod.to_string(),
+            cause: format!(
+                "the proxy has not answered within {} s: it is slow or busy",
+                PATIENCE.as_secs()
+            ),
+            retryable: true,
+        };
+        async move {
+            timeout(PATIENCE, proxy.add(workload, netns))
+                .await
+                .unwrap_or(Err(late))
+        }
+        .boxed()
     }
 }
 

@@ -169,6 +169,9 @@ where
     fn tell_problems(&self) {
         let now = self.catalog.problems();
         self.problems.send_if_modified(|told| {
+            for problem in now.iter().filter(|problem| !told.contains(problem)) {
+                tracing::warn!("{problem}");
+            }
             *told != now && {
                 *told = now;
                 true

@@ -1,4 +1,5 @@
-//! Network namespaces by their cookie, among those of all processes: for cleaning up when nobody holds them open.
+//! Network namespaces by their cookie, among those of all processes and mounts: for cleaning up when nobody of ours holds
+//! them open.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -8,7 +9,7 @@ use std::sync::Arc;
 use crate::netns::enter::cookie;
 use crate::ports::Netns;
 
-/// Opens the namespaces with these cookies; those that no process is in are gone.
+/// Opens the namespaces with these cookies; those that no process is in and nobody has mounted are gone.
 ///
 /// # Errors
 /// When /proc cannot be read.
@@ -18,8 +19,15 @@ pub fn find(cookies: &[u64]) -> io::Result<Vec<Netns>> {
     if wanted.is_empty() {
         return Ok(found);
     }
-    for process in fs::read_dir("/proc")? {
-        let path = process?.path().join("ns/net");
+    let processes = fs::read_dir("/proc")?
+        .filter_map(Result::ok)
+        .map(|process| process.path().join("ns/net"));
+    // Container runtimes and `ip netns` hold namespaces by mounts there, also without a process.
+    let mounts = fs::read_dir("/var/run/netns")
+        .into_iter()
+        .flatten()
+        .filter_map(Result::ok);
+    for path in processes.chain(mounts.map(|mount| mount.path())) {
         let Ok(file) = File::open(path) else { continue };
         let Ok(stat) = rustix::fs::fstat(&file) else {
             continue;

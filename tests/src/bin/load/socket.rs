@@ -14,7 +14,7 @@ use rustix::net::sockopt::{
 use rustix::net::{
     AddressFamily, SendFlags, SocketFlags, SocketType, bind, connect, ipproto, sendto, socket_with,
 };
-use tests::sys::set_option;
+use tests::sys::{bind_to_device, set_option};
 use tests::wait::readable;
 
 /// How a client makes its sockets. An IPv4-mapped destination, `[::ffff:10.1.0.3]:80`, makes an IPv6 socket.
@@ -29,6 +29,9 @@ pub(crate) struct Client {
     /// `SO_MARK`.
     #[arg(long)]
     mark: Option<i32>,
+    /// `SO_BINDTODEVICE`.
+    #[arg(long, value_name = "NAME")]
+    device: Option<String>,
     /// Multipath TCP (`IPPROTO_MPTCP`).
     #[arg(long)]
     mptcp: bool,
@@ -58,6 +61,9 @@ impl Client {
         let socket = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, Some(protocol))?;
         if let Some(mark) = self.mark {
             set_option(&socket, libc::SOL_SOCKET, libc::SO_MARK, mark)?;
+        }
+        if let Some(device) = &self.device {
+            bind_to_device(&socket, device)?;
         }
         if self.fast_open {
             set_option(&socket, libc::IPPROTO_TCP, libc::TCP_FASTOPEN_CONNECT, 1)?;
