@@ -32,7 +32,7 @@ fn bind(ctx: &SockAddrContext) -> i32 {
     if !ctx.is_tcp() || port == 0 || pod(&netns(ctx)).is_none() {
         return ALLOW;
     }
-    if ports::is_proxys(port) && !storage::get(ctx.sock()).is_some_and(|socket| socket.role == role::PROXY) {
+    if ports::is_proxys(port) && storage::get(ctx.sock()).is_none_or(|socket| socket.role != role::PROXY) {
         // SAFETY: the helper only sets the result of the system call that this program refuses.
         unsafe { bpf_set_retval(-EADDRINUSE) };
         return DENY;
