@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result};
 use serde_json::Value;
@@ -246,6 +247,9 @@ impl Drop for Node {
 
 /// Where the BPF file system is; mounted when it is not.
 fn bpffs() -> Result<PathBuf> {
+    // Two mounts on each other would hide the pins of whoever came first.
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let mounts = fs::read_to_string("/proc/self/mounts")?;
     if let Some(path) = cgroup::mount_of(&mounts, "bpf") {
         return Ok(path);
