@@ -1,14 +1,19 @@
-//! Building: the kernel programs into one BPF object, then what embeds it or runs beside it.
+//! Building: the kernel programs into one BPF object, then what embeds it or runs beside it, linked statically: the CNI
+//! plugin runs on the node itself, whatever C library is there, and an image needs nothing but the binaries.
 
 use std::path::PathBuf;
+use std::process::Command;
 use std::time::Instant;
 
 use crate::Output;
 use crate::command::{cargo, run, say};
 use crate::report::Report;
 use crate::toolchain::{self, TARGET};
-use crate::workspace::Workspace;
+use crate::workspace::{Workspace, host};
 
+/// Links the C library into the binary. glibc is linked as well as musl can be: it comes with every C compiler of
+/// Debian, no other target must be installed, and its look-ups of names read files and ask DNS without plug-ins.
+const STATIC: &str = "-Ctarget-feature=+crt-static";
 /// Names the BPF object to the agent's build script and to the tests.
 pub(crate) const OBJECT_VARIABLE: &str = "MESHGATE_EBPF_OBJECT";
 
@@ -54,19 +59,55 @@ pub(crate) fn object_path(workspace: &Workspace) -> PathBuf {
 /// Builds the binaries of user space around the object.
 fn userspace(workspace: &Workspace) -> anyhow::Result<()> {
     say("building the agent, the CNI plugin, the demo and the benchmarks");
+    run(&mut static_build(workspace, &["agent", "agent-cni", "tests"]))
+}
+
+/// `cargo build` of release binaries without any library of the system. The target is named although it is the host's
+/// own: with it the flags are for the binaries only, and not for macros, which are libraries that the compiler loads.
+fn static_build(workspace: &Workspace, packages: &[&str]) -> Command {
     let mut command = cargo();
     command
-        .args([
-            "build",
-            "--release",
-            "--package",
-            "agent",
-            "--package",
-            "agent-cni",
-            "--package",
-            "tests",
-        ])
+        .args(["build", "--release", "--target", &host()])
+        .args(packages.iter().flat_map(|package| ["--package", package]))
         .current_dir(&workspace.root)
+        .env("CARGO_ENCODED_RUSTFLAGS", STATIC)
         .env(OBJECT_VARIABLE, object_path(workspace));
-    run(&mut command)
+    command
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn binaries_are_built_static_where_they_are_looked_for() {
+        let workspace = Workspace {
+            root: "/src".into(),
+            target: "/src/target".into(),
+        };
+        let command = static_build(&workspace, &["agent", "agent-cni"]);
+        let words: Vec<_> = command.get_args().map(|word| word.to_string_lossy()).collect();
+        let target = words
+            .iter()
+            .position(|word| word == "--target")
+            .map(|at| &words[at + 1]);
+        let target = target.expect("a target is named");
+        assert_eq!(
+            workspace.binaries(),
+            PathBuf::from(format!("/src/target/{target}/release"))
+        );
+        assert!(words.ends_with(&[
+            "--package".into(),
+            "agent".into(),
+            "--package".into(),
+            "agent-cni".into()
+        ]));
+        let flags = command
+            .get_envs()
+            .find(|(name, _)| *name == "CARGO_ENCODED_RUSTFLAGS");
+        assert_eq!(
+            flags.and_then(|(_, flags)| flags),
+            Some("-Ctarget-feature=+crt-static".as_ref())
+        );
+    }
 }

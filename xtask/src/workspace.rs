@@ -32,15 +32,21 @@ impl Workspace {
         self.target.join("bpf")
     }
 
-    /// Where the release binaries are.
+    /// Where the release binaries are: cargo keeps those of a named target apart.
     pub(crate) fn binaries(&self) -> PathBuf {
-        self.target.join("release")
+        self.target.join(host()).join("release")
     }
 
     /// Where the output of a quiet step goes.
     pub(crate) fn log(&self, step: &str) -> PathBuf {
         self.target.join("xtask").join(format!("{step}.log"))
     }
+}
+
+/// The target that this machine runs, by Rust's name.
+pub(crate) fn host() -> String {
+    let libc = if cfg!(target_env = "musl") { "musl" } else { "gnu" };
+    format!("{}-unknown-linux-{libc}", env::consts::ARCH)
 }
 
 /// The user's folder for parts that are slow to get and the same for all checkouts.
