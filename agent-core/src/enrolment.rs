@@ -100,7 +100,8 @@ impl fmt::Display for Reason {
             Self::Terminal => "has ended (phase Succeeded or Failed)",
             Self::NamespaceUnknown => "waits for the labels of its namespace, which are not known yet",
             Self::NoSelectorMatches => {
-                "is selected neither by its labels nor by those of its namespace (istio.io/dataplane-mode)"
+                "no enablement selector matches: its labels or those of its namespace do not ask for it, or its own say none \
+                 (istio.io/dataplane-mode)"
             }
             Self::NoAddress => "waits for an address",
         })

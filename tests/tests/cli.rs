@@ -243,7 +243,7 @@ fn wrong_usage_is_2_and_what_is_not_there_is_1() -> Result<()> {
         assert!(err.contains(word), "{verb:?}: {err}");
     }
     let (code, _, err) = mesh.agent.said(&["maps", "dump", "SOCKETS"])?;
-    assert_eq!(code, Some(1), "{err}");
+    assert_eq!(code, Some(2), "{err}");
     Ok(())
 }
 

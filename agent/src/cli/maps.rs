@@ -8,6 +8,7 @@ use agent_common::flow::{Flow, handover};
 use agent_common::pod::NetnsKey;
 use agent_core::ids::NetworkName;
 use anyhow::{Context, bail};
+use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
@@ -35,6 +36,7 @@ pub enum MapsCommand {
 #[derive(Args, Debug)]
 pub struct DumpArgs {
     /// Name of the map; all if left out
+    #[arg(value_parser = PossibleValuesParser::new(listed()))]
     name: Option<String>,
 }
 
@@ -61,12 +63,15 @@ pub fn execute(paths: &Paths, format: Format, command: &MapsCommand) -> anyhow::
     }
 }
 
+/// The maps that can be listed: socket storage can be read for one socket only.
+fn listed() -> impl Iterator<Item = &'static str> {
+    MAPS.iter().copied().filter(|name| *name != "SOCKETS")
+}
+
 fn dump(tables: &Tables, format: Format, name: Option<&str>) -> anyhow::Result<Exit> {
     let names: Vec<&str> = match name {
-        None => MAPS.iter().copied().filter(|name| *name != "SOCKETS").collect(),
-        Some("SOCKETS") => bail!("SOCKETS is socket storage: it can be read for one socket only, not listed"),
-        Some(name) if MAPS.contains(&name) => vec![name],
-        Some(name) => bail!("there is no map {name}; there are {}", MAPS.join(", ")),
+        None => listed().collect(),
+        Some(name) => vec![name],
     };
     let mut all = serde_json::Map::new();
     for name in names {
