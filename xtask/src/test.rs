@@ -45,7 +45,7 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> anyhow::Result<bool> {
     Ok(well)
 }
 
-/// The API server's build is the longest of all and of low priority, so it runs beside everything else.
+/// Kubernetes' build is the longest of all and of low priority, so it runs beside everything else.
 fn everything(workspace: &Workspace, args: &Args, summary: &mut Summary) {
     thread::scope(|scope| {
         let kube = scope.spawn(|| setup::ensure(workspace, &[setup::KUBE]));
@@ -54,7 +54,7 @@ fn everything(workspace: &Workspace, args: &Args, summary: &mut Summary) {
         });
         without_root(workspace, args, summary);
         let built = ready && summary.step("build", || build::all(workspace));
-        let served = summary.step("api server", || {
+        let served = summary.step("kubernetes", || {
             kube.join()
                 .unwrap_or_else(|_| anyhow::bail!("its build panicked"))
         });
