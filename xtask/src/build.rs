@@ -14,6 +14,8 @@ use crate::workspace::{Workspace, host};
 /// Links the C library into the binary. glibc is linked as well as musl can be: it comes with every C compiler of
 /// Debian, no other target must be installed, and its look-ups of names read files and ask DNS without plug-ins.
 const STATIC: &str = "-Ctarget-feature=+crt-static";
+/// Built by themselves: cargo would give them every feature of a library that any other package of the same build asks for.
+const SHIPPED: [&str; 2] = ["agent", "agent-cni"];
 /// Names the BPF object to the agent's build script and to the tests.
 pub(crate) const OBJECT_VARIABLE: &str = "MESHGATE_EBPF_OBJECT";
 
@@ -30,8 +32,9 @@ pub(crate) fn ebpf(workspace: &Workspace, output: Output) -> anyhow::Result<()> 
 /// The verb `build`.
 pub(crate) fn all(workspace: &Workspace) -> anyhow::Result<()> {
     let start = Instant::now();
-    object(workspace)?;
-    userspace(workspace)?;
+    shipped(workspace)?;
+    say("building the demo, the benchmarks and what tests run");
+    run(&mut static_build(workspace, &["tests"]))?;
     say(format!(
         "built in {} s: meshgate, meshgate-cni, the demo and the benchmarks in {}; try `cargo xtask demo`",
         start.elapsed().as_secs(),
@@ -56,10 +59,11 @@ pub(crate) fn object_path(workspace: &Workspace) -> PathBuf {
     workspace.bpf_target().join(TARGET).join("release/meshgate-ebpf")
 }
 
-/// Builds the binaries of user space around the object.
-fn userspace(workspace: &Workspace) -> anyhow::Result<()> {
-    say("building the agent, the CNI plugin, the demo and the benchmarks");
-    run(&mut static_build(workspace, &["agent", "agent-cni", "tests"]))
+/// Builds what is shipped, the agent and the CNI plugin, and what they embed.
+pub(crate) fn shipped(workspace: &Workspace) -> anyhow::Result<()> {
+    object(workspace)?;
+    say("building the agent and the CNI plugin");
+    run(&mut static_build(workspace, &SHIPPED))
 }
 
 /// `cargo build` of release binaries without any library of the system. The target is named although it is the host's

@@ -9,6 +9,7 @@ use clap::ValueEnum;
 use crate::Output;
 use crate::build::{self, OBJECT_VARIABLE};
 use crate::command::{display, say};
+use crate::image;
 use crate::setup;
 use crate::workspace::{Workspace, is_root};
 
@@ -85,6 +86,11 @@ pub(crate) fn environment(workspace: &Workspace) -> Vec<(&'static str, OsString)
         (OBJECT_VARIABLE, build::object_path(workspace).into()),
         ("MESHGATE_BIN_DIR", workspace.binaries().into()),
     ];
+    variables.extend(
+        image::built(workspace)
+            .is_file()
+            .then(|| ("MESHGATE_IMAGE", image::built(workspace).into())),
+    );
     variables.extend(setup::kube(workspace).map(|folder| ("KUBEBUILDER_ASSETS", folder.into())));
     variables.extend(setup::envoy().map(|binary| ("MESHGATE_ENVOY", binary.into())));
     variables

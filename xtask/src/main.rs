@@ -5,6 +5,7 @@ mod build;
 mod check;
 mod command;
 mod fnv;
+mod image;
 mod launch;
 mod report;
 mod setup;
@@ -45,6 +46,8 @@ enum Verb {
     },
     /// Build the kernel programs, the agent, the CNI plugin, the demo and the benchmarks (release)
     Build,
+    /// Build the agent and the CNI plugin (release, static) and pack them as an OCI image archive; needs no engine
+    Image(image::Args),
     /// Format, lints, tidy, docs, unit tests and, as root, the end-to-end tests
     Test(test::Args),
     /// A node, pods and proxies in namespaces of their own, redirected while you watch (root)
@@ -88,6 +91,7 @@ fn run(verb: Verb) -> anyhow::Result<bool> {
         Verb::Setup(args) => setup::run(&workspace, &args),
         Verb::BuildEbpf { output } => build::ebpf(&workspace, output).map(|()| true),
         Verb::Build => build::all(&workspace).map(|()| true),
+        Verb::Image(args) => image::run(&workspace, &args).map(|()| true),
         Verb::Test(args) => test::run(&workspace, &args),
         Verb::Demo(args) => launch::demo(&workspace, &args),
         Verb::Bench(args) => launch::bench(&workspace, &args),

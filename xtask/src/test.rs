@@ -8,6 +8,7 @@ use anyhow::Context as _;
 use crate::build;
 use crate::check;
 use crate::command::cargo;
+use crate::image;
 use crate::launch::{environment, require_root};
 use crate::setup;
 use crate::summary::Summary;
@@ -53,7 +54,10 @@ fn everything(workspace: &Workspace, args: &Args, summary: &mut Summary) {
             setup::ensure(workspace, &[setup::BUILD, setup::TESTS])
         });
         without_root(workspace, args, summary);
-        let built = ready && summary.step("build", || build::all(workspace));
+        let built = ready
+            && summary.step("build", || {
+                build::all(workspace).and_then(|()| image::of_built(workspace))
+            });
         let served = summary.step("kubernetes", || {
             kube.join()
                 .unwrap_or_else(|_| anyhow::bail!("its build panicked"))
