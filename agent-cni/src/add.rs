@@ -1,4 +1,4 @@
-//! `ADD`: which sandboxes the agent is asked about, and what its answer means to the runtime.
+//! `ADD`: which sandboxes the agent is asked about, and what its answer, or none, means to the runtime.
 
 use std::time::{Duration, Instant};
 
@@ -6,38 +6,42 @@ use agent_core::cni::args;
 use agent_core::cni::config::Config;
 use agent_core::cni::error::{CniError, Code};
 use agent_core::cni::event;
+use agent_core::cni::log::Level;
+use agent_core::cni::policy::FailurePolicy;
 use agent_core::cni::result::NetworkResult;
 use agent_core::ids::SandboxPod;
 use serde_json::Value;
 
 use crate::http::Response;
 use crate::invocation::Invocation;
+use crate::log::Log;
 use crate::notify;
 
 /// Names of node agents begin so: Istio's DaemonSet, whose name Helm charts keep, and ours.
 const AGENTS: [&str; 2] = ["istio-cni-node-", "meshgate-"];
+/// What Istio's agent says of a pod that is not to be captured: an error to it, because its own plugin asks only about
+/// others. Ours asks about all, and takes it for what it is.
+const OUTSIDE: &str = "is unexpectedly not eligible for ambient enrollment";
+/// An answer that takes longer is worth a line in the log.
+const LONG: Duration = Duration::from_secs(1);
 
 /// Carries out `ADD`; returns the result of the plugins before, to which we add nothing.
 ///
 /// # Errors
 /// When the pod is not to start now: the agent does not answer, or says so.
-pub(crate) fn add(invocation: &Invocation, config: &Config) -> Result<Value, CniError> {
-    let start = Instant::now();
+pub(crate) fn add(invocation: &Invocation, config: &Config, log: &mut Log) -> Result<Value, CniError> {
     let previous = config.previous.as_ref().map(NetworkResult::parse).transpose()?;
     let previous = previous.unwrap_or_default();
     let pod = args::parse(&invocation.args)?;
-    let outcome = match pod_to_ask_about(config, pod.as_ref()) {
-        None => "let through without the agent",
+    if let Some(pod) = &pod {
+        log.about(pod);
+    }
+    match pod_to_ask_about(config, pod.as_ref()) {
+        None => log.say(Level::Debug, "the pod passes without the agent"),
         Some(pod) => {
             let body = event::encode(pod, &invocation.netns, &previous.ips);
-            let answer = notify::post(&config.socket(), config.timeout, event::PATH, &body)
-                .map_err(|error| try_again(pod, error.to_string()))?;
-            judge(pod, answer)?;
-            "let through by the agent"
+            ask(config, pod, &body, log)?;
         }
-    };
-    if config.debug {
-        report(pod.as_ref(), outcome, start.elapsed());
     }
     Ok(previous.print(config.version))
 }
@@ -52,12 +56,66 @@ fn pod_to_ask_about<'a>(config: &Config, pod: Option<&'a SandboxPod>) -> Option<
     (!passes).then_some(pod)
 }
 
+/// Asks the agent, and says in the log how that went.
+fn ask(config: &Config, pod: &SandboxPod, body: &str, log: &mut Log) -> Result<(), CniError> {
+    let start = Instant::now();
+    let answer = notify::post(&config.socket(), config.timeout, event::PATH, body);
+    let verdict = match answer {
+        Ok(answer) => judge(pod, answer),
+        Err(error) => Verdict::Undecided(try_again(pod, format!("{error} {}", closed(config)))),
+    };
+    let took = start.elapsed();
+    match verdict {
+        Verdict::Passes => {
+            let level = if took < LONG { Level::Debug } else { Level::Info };
+            log.say(
+                level,
+                format!("the agent lets the pod through after {} ms", took.as_millis()),
+            );
+            Ok(())
+        }
+        Verdict::Undecided(error) if config.failure_policy == FailurePolicy::Ignore => {
+            log.say(
+                Level::Warn,
+                format!(
+                    "the pod starts OUTSIDE THE MESH, because failure_policy is Ignore: {}",
+                    error.details
+                ),
+            );
+            Ok(())
+        }
+        Verdict::Undecided(error) | Verdict::Fails(error) => Err(error),
+    }
+}
+
+/// What the failure policy has to do with an agent that does not answer.
+fn closed(config: &Config) -> &'static str {
+    match config.failure_policy {
+        FailurePolicy::Fail => {
+            "Until it is, no pod starts here, so that none runs outside the mesh unseen (failure_policy Fail)"
+        }
+        FailurePolicy::Ignore => "The agent captures the pod when it hears of it",
+    }
+}
+
+/// What an answer means.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Verdict {
+    /// The pod starts.
+    Passes,
+    /// The agent says that it must not start now.
+    Fails(CniError),
+    /// The agent did not say anything about the pod: the failure policy decides.
+    Undecided(CniError),
+}
+
 /// What the agent's answer means.
-fn judge(pod: &SandboxPod, answer: Response) -> Result<(), CniError> {
+fn judge(pod: &SandboxPod, answer: Response) -> Verdict {
     match answer.status {
-        200 => Ok(()),
-        500.. => Err(try_again(pod, answer.text)),
-        status => Err(CniError::new(
+        200 => Verdict::Passes,
+        500 if answer.text.contains(OUTSIDE) => Verdict::Passes,
+        500.. => Verdict::Fails(try_again(pod, answer.text)),
+        status => Verdict::Undecided(CniError::new(
             Code::AgentRefuses,
             message(pod),
             format!(
@@ -74,12 +132,6 @@ fn try_again(pod: &SandboxPod, details: String) -> CniError {
 
 fn message(pod: &SandboxPod) -> String {
     format!("pod {pod} cannot join the mesh now")
-}
-
-/// One line for the runtime's log, which takes standard error.
-fn report(pod: Option<&SandboxPod>, outcome: &str, took: Duration) {
-    let pod = pod.map_or_else(|| "a sandbox of no pod".to_owned(), ToString::to_string);
-    eprintln!("meshgate-cni: {pod}: {outcome} in {} ms", took.as_millis());
 }
 
 #[cfg(test)]
@@ -122,21 +174,33 @@ mod tests {
     }
 
     #[test]
-    fn only_200_lets_the_pod_go_on() {
-        for (status, code) in [
-            (200, None),
-            (204, Some(Code::AgentRefuses)),
-            (400, Some(Code::AgentRefuses)),
-            (404, Some(Code::AgentRefuses)),
-            (500, Some(Code::TryAgainLater)),
-            (503, Some(Code::TryAgainLater)),
+    fn each_answer_has_its_meaning() {
+        for (status, text, meaning) in [
+            (200, "", "passes"),
+            (204, "why", "undecided 100"),
+            (400, "why", "undecided 100"),
+            (404, "why", "undecided 100"),
+            (500, "why", "fails 11"),
+            (503, "why", "fails 11"),
+            (
+                500,
+                "pod shop/web is unexpectedly not eligible for ambient enrollment",
+                "passes",
+            ),
+            (500, "failed to get pod shop/web: why", "fails 11"),
         ] {
-            let text = "why".to_owned();
-            let judged = judge(&pod("shop", "web"), Response { status, text });
-            assert_eq!(judged.as_ref().err().map(|error| error.code), code, "{status}");
-            if let Err(error) = judged {
-                assert!(error.to_string().contains("why"), "{error}");
-            }
+            let text = text.to_owned();
+            let verdict = judge(&pod("shop", "web"), Response { status, text });
+            let (said, error) = match verdict {
+                Verdict::Passes => ("passes".to_owned(), None),
+                Verdict::Fails(error) => (format!("fails {}", error.code as u32), Some(error)),
+                Verdict::Undecided(error) => (format!("undecided {}", error.code as u32), Some(error)),
+            };
+            assert_eq!(said, meaning, "{status}");
+            assert!(
+                error.is_none_or(|error| error.to_string().contains("why")),
+                "{status}"
+            );
         }
     }
 }

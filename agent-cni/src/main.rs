@@ -1,5 +1,6 @@
 //! The CNI plugin `meshgate-cni`: tells the node's agent of each new sandbox, and lets the pod go on when the agent says
-//! that it is captured or not to be. It decides nothing and needs no API server.
+//! that it is captured or not to be. It decides nothing and needs no API server. It is also called `istio-cni`, and does
+//! the same under any name.
 //!
 //! Standard output carries the result or the error and nothing else.
 
@@ -8,18 +9,25 @@ mod invocation;
 mod http;
 mod notify;
 
+mod log_file;
+mod log;
+
 mod add;
 
+use std::any::Any;
 use std::io::{Read, Write};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use agent_core::cni::config::Config;
 use agent_core::cni::error::{CniError, Code};
+use agent_core::cni::log::Level;
 use agent_core::cni::version::SpecVersion;
 use serde_json::{Value, json};
 
 use invocation::{Command, Invocation};
+use log::Log;
 
 /// More than any configuration has, whose largest part is the result of the plugin before.
 const LONGEST_INPUT: u64 = 16 << 20;
@@ -27,45 +35,62 @@ const LONGEST_INPUT: u64 = 16 << 20;
 const STATUS_TIMEOUT: Duration = Duration::from_secs(2);
 
 fn main() -> ExitCode {
-    let (printed, exit) = match run() {
+    let mut log = Log::default();
+    let ran = catch_unwind(AssertUnwindSafe(|| run(&mut log)));
+    let (config, done) = ran.unwrap_or_else(|panic| (None, Err(bug(panic.as_ref()))));
+    let (printed, exit) = match done {
         Ok(printed) => (printed, ExitCode::SUCCESS),
-        Err(failure) => (Some(failure.error.json(failure.version)), ExitCode::FAILURE),
-    };
-    let text = printed.map_or_else(String::new, |value| format!("{value}\n"));
-    match std::io::stdout().write_all(text.as_bytes()) {
-        Ok(()) => exit,
-        Err(_) => ExitCode::FAILURE,
-    }
-}
-
-/// An error, and the version in which the runtime expects it.
-struct Failure {
-    version: SpecVersion,
-    error: CniError,
-}
-
-impl Failure {
-    /// One that came before the runtime's version was known.
-    fn early(error: impl Into<CniError>) -> Self {
-        Self {
-            version: SpecVersion::NEWEST,
-            error: error.into(),
+        Err(error) => {
+            log.say(Level::Error, error.to_string());
+            let version = config
+                .as_ref()
+                .map_or(SpecVersion::NEWEST, |config| config.version);
+            (Some(error.json(version)), ExitCode::FAILURE)
         }
-    }
+    };
+    let is_said = print(printed.as_ref());
+    log.write(config.as_ref());
+    if is_said { exit } else { ExitCode::FAILURE }
 }
 
-/// Carries out the command; returns what is to be printed.
-fn run() -> Result<Option<Value>, Failure> {
-    let invocation = Invocation::read(|name| std::env::var(name).ok()).map_err(Failure::early)?;
-    let input = input().map_err(Failure::early)?;
+/// Prints what the runtime is to read; whether that succeeded.
+fn print(printed: Option<&Value>) -> bool {
+    let text = printed.map_or_else(String::new, |value| format!("{value}\n"));
+    std::io::stdout().write_all(text.as_bytes()).is_ok()
+}
+
+/// A panic fails the pod in the way that the runtime understands, with the text that can be reported.
+fn bug(panic: &(dyn Any + Send)) -> CniError {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    CniError::new(
+        Code::Bug,
+        "meshgate-cni has a bug, please report it",
+        text.unwrap_or("it panicked"),
+    )
+}
+
+/// Carries out the command; returns its configuration, if it could be read, and what is to be printed.
+fn run(log: &mut Log) -> (Option<Config>, Result<Option<Value>, CniError>) {
+    let called = || -> Result<_, CniError> {
+        let invocation = Invocation::read(|name| std::env::var(name).ok())?;
+        Ok((invocation, input()?))
+    };
+    let (invocation, input) = match called() {
+        Ok(called) => called,
+        Err(error) => return (None, Err(error)),
+    };
+    log.label("command", invocation.command.as_str());
     if invocation.command == Command::Version {
-        return Ok(Some(versions(&input)));
+        return (None, Ok(Some(versions(&input))));
     }
-    let config = Config::parse(&input).map_err(Failure::early)?;
-    execute(&invocation, &config).map_err(|error| Failure {
-        version: config.version,
-        error,
-    })
+    match Config::parse(&input) {
+        Ok(config) => {
+            let done = execute(&invocation, &config, log);
+            (Some(config), done)
+        }
+        Err(error) => (None, Err(error.into())),
+    }
 }
 
 fn input() -> Result<Vec<u8>, CniError> {
@@ -87,7 +112,7 @@ fn versions(input: &[u8]) -> Value {
 
 /// Every other command. What the agent did for a pod goes with the pod, which the agent sees for itself: so there is
 /// nothing to do for `DEL`, `CHECK` and `GC`, as in Istio's plugin.
-fn execute(invocation: &Invocation, config: &Config) -> Result<Option<Value>, CniError> {
+fn execute(invocation: &Invocation, config: &Config, log: &mut Log) -> Result<Option<Value>, CniError> {
     let command = invocation.command;
     if config.version < command.since() {
         let details = format!(
@@ -103,7 +128,7 @@ fn execute(invocation: &Invocation, config: &Config) -> Result<Option<Value>, Cn
         ));
     }
     match command {
-        Command::Add => add::add(invocation, config).map(Some),
+        Command::Add => add::add(invocation, config, log).map(Some),
         Command::Status => notify::reach(&config.socket(), config.timeout.min(STATUS_TIMEOUT))
             .map(|()| None)
             .map_err(|error| CniError::new(Code::Unavailable, "reaching the node agent", error.to_string())),
@@ -114,6 +139,18 @@ fn execute(invocation: &Invocation, config: &Config) -> Result<Option<Value>, Cn
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_panic_is_told_with_its_text() {
+        for (panic, text) in [
+            (Box::new("static") as Box<dyn Any + Send>, "static"),
+            (Box::new("formatted".to_owned()), "formatted"),
+            (Box::new(7), "it panicked"),
+        ] {
+            let error = bug(panic.as_ref());
+            assert_eq!((error.code, error.details.as_str()), (Code::Bug, text));
+        }
+    }
 
     #[test]
     fn versions_are_answered_in_the_callers_version() {

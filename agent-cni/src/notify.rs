@@ -30,8 +30,7 @@ impl std::fmt::Display for NoAnswer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
             f,
-            "the node agent did not answer at {} within {:.1} s ({}): is its pod running on this node? Until it is, no \
-             pod starts here, so that none runs outside the mesh unseen",
+            "the node agent did not answer at {} within {:.1} s ({}): is its pod running on this node?",
             self.socket.display(),
             self.waited.as_secs_f64(),
             self.cause
@@ -48,6 +47,16 @@ pub(crate) fn post(socket: &Path, limit: Duration, path: &str, body: &str) -> Re
     persist(socket, limit, |stream, deadline| {
         exchange(stream, deadline, &request)
     })
+}
+
+/// Posts something and does not wait for the answer: the kernel keeps what was sent until the agent reads it.
+///
+/// # Errors
+/// When nobody listens, or does not make room within `limit`.
+pub(crate) fn drop_off(socket: &Path, limit: Duration, path: &str, body: &str) -> io::Result<()> {
+    let mut stream = dial(socket)?;
+    stream.set_write_timeout(Some(limit))?;
+    stream.write_all(http::post(path, body).as_bytes())
 }
 
 /// Waits until the agent listens.

@@ -19,7 +19,7 @@ use anyhow::Context;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
-use crate::cni::{self, Admissions, PluginSocket};
+use crate::cni::{Admissions, Counters, LogSocket, PluginSocket};
 use crate::config::{ConfigError, Paths, RunArgs, Source, cgroup2_mount};
 use crate::datapath::kernel::{self, KernelDatapath};
 use crate::enrol::{Enrolment, Handle, Ports};
@@ -168,6 +168,7 @@ async fn serve<S: PodStatus + 'static>(
     let zds = Zds::bind(zds_config(args), on_connect(worker.clone(), turned_away.clone()))?;
     let events = zds.events();
     let plugin_socket = PluginSocket::bind(&args.plugin_socket())?;
+    let log_socket = LogSocket::bind(&args.log_socket())?;
     let ports = Ports {
         datapath,
         proxy: Arc::new(zds.clone()),
@@ -176,7 +177,14 @@ async fn serve<S: PodStatus + 'static>(
     };
     let (enrolment, handle) = Enrolment::new(catalog, ports, received);
     let _ = worker.set(handle.clone());
-    let admissions = Admissions::new(handle.clone(), args.host_root.clone(), node_netns);
+    let counters = Counters::default();
+    let admissions = Admissions::new(
+        handle.clone(),
+        args.host_root.clone(),
+        node_netns,
+        args.cni.failure_policy,
+        counters.clone(),
+    );
     let account = Account::new(
         paths,
         args,
@@ -185,21 +193,21 @@ async fn serve<S: PodStatus + 'static>(
         zds.clone(),
         handle.clone(),
         &turned_away,
+        &counters,
     );
     tokio::select! {
         ended = enrolment.run() => ended.context("enrolment"),
         ended = source => ended.context("the source ended"),
         () = proxies::follow(&zds, events, &handle) => anyhow::bail!("the ZDS server ended"),
-        never = plugin_socket.serve(move |event| admit(admissions.clone(), event)) => match never {},
+        never = log_socket.serve(counters.clone()) => match never {},
+        never = plugin_socket.serve(counters, move |event| {
+            let admissions = admissions.clone();
+            async move { admissions.admit(event).await }
+        }) => match never {},
         ended = account.keep() => ended.context("writing the status"),
         ended = start(&zds, &handle, paths) => ended,
         ended = told_to_stop() => ended,
     }
-}
-
-/// The plugin need not know which of the two it was: captured, or not to be.
-async fn admit(admissions: Admissions, event: cni::Event) -> Result<(), cni::Refusal> {
-    admissions.admit(event).await.map(drop)
 }
 
 /// Lets the proxies have their snapshots once all pods are known; never ends.

@@ -6,6 +6,10 @@ use agent_core::facts::Place;
 use agent_core::ids::{ClusterId, NetworkName, NodeRef};
 use clap::Args;
 
+mod cni;
+
+pub use cni::CniArgs;
+
 /// Where things are on this node: the same for the agent and for commands that read.
 #[derive(Args, Clone, Debug)]
 pub struct Paths {
@@ -137,6 +141,9 @@ pub struct RunArgs {
     /// Where the node's /proc is, as this process sees its process ids
     #[arg(long, value_name = "DIR", env = "MESHGATE_PROC")]
     pub proc_root: Option<PathBuf>,
+    /// What the CNI plugin is answered
+    #[command(flatten)]
+    pub cni: CniArgs,
 }
 
 impl RunArgs {
@@ -185,6 +192,13 @@ impl RunArgs {
     pub fn plugin_socket(&self) -> PathBuf {
         let default = || self.cni_agent_run_dir.join(agent_core::cni::config::SOCKET);
         self.plugin_socket.clone().unwrap_or_else(default)
+    }
+
+    /// The socket that takes the CNI plugin's log: the plugin looks for it beside the other.
+    #[must_use]
+    pub fn log_socket(&self) -> PathBuf {
+        self.plugin_socket()
+            .with_file_name(agent_core::cni::config::LOG_SOCKET)
     }
 
     /// The node's /proc. Process ids in it are those of the agent's own PID namespace only with `hostPID`.
@@ -263,6 +277,8 @@ mod tests {
         ] {
             let run = <Run as clap::Parser>::parse_from([&["meshgate"], flags].concat());
             assert_eq!(run.args.plugin_socket(), PathBuf::from(socket), "{flags:?}");
+            let log = PathBuf::from(socket).with_file_name("log.sock");
+            assert_eq!(run.args.log_socket(), log, "{flags:?}");
         }
     }
 

@@ -1,6 +1,7 @@
 //! The agent's own account of itself, `<run dir>/status.json`: written by the agent on every change, read by the CLI, and
 //! by people when the agent is dead. What is captured is told by the maps; this adds what is not, and why.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -26,6 +27,9 @@ pub struct Report {
     pub proxies: Vec<ProxyReport>,
     /// Peers of the ZDS socket that were turned away since the agent started.
     pub zds_errors: ZdsErrors,
+    /// What the CNI plugin was answered since the agent started.
+    #[serde(default)]
+    pub cni: CniReport,
     /// All pods of this node.
     pub pods: Vec<PodReport>,
     /// What is wrong at the moment.
@@ -54,6 +58,17 @@ pub struct ZdsErrors {
     pub unknown_peer: u64,
     /// The programs could not be attached to their cgroup.
     pub attach: u64,
+}
+
+/// What the CNI plugin was answered.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CniReport {
+    /// Answers by HTTP status.
+    pub answers: BTreeMap<u16, u64>,
+    /// Pods that were let through uncaptured by the failure policy.
+    pub let_through: u64,
+    /// Lines of the plugin's log that could not be read.
+    pub dropped_log_lines: u64,
 }
 
 /// A pod.

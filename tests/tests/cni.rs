@@ -129,7 +129,7 @@ fn a_pod_that_the_source_tells_late_is_captured_too() -> Result<()> {
     let answer = scene.plugin.add(&unknown)?;
     assert!(!answer.success);
     assert!(
-        answer.error().contains("has not heard of the pod"),
+        answer.error().contains("has not told of the pod"),
         "{}",
         answer.error()
     );

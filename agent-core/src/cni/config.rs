@@ -8,12 +8,19 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use super::error::{CniError, Code};
+use super::log::Level;
+use super::policy::FailurePolicy;
 use super::version::SpecVersion;
 
 /// Where the agent's socket is, when the configuration does not say.
 pub const DEFAULT_RUN_DIR: &str = "/var/run/istio-cni";
 /// Name of the agent's socket in that folder.
 pub const SOCKET: &str = "pluginevent.sock";
+/// Name of the socket on which the agent takes the plugin's log, in the same folder.
+pub const LOG_SOCKET: &str = "log.sock";
+/// Name of the plugin's own log file, in the same folder. It is Istio's, for both names of the plugin: who collects a
+/// node's logs by that path finds ours there too, and after a switch from one to the other the story goes on in one file.
+pub const LOG_FILE: &str = "istio-cni.log";
 /// How long an `ADD` waits for the agent, when the configuration does not say: longer than an agent takes to restart,
 /// shorter than the minutes that kubelet gives a sandbox.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
@@ -29,14 +36,16 @@ pub struct Config {
     pub previous: Option<Value>,
     /// `cni_agent_run_dir`: the folder of the agent's socket.
     pub run_dir: PathBuf,
-    /// Whether `plugin_log_level` asks for a line on standard error about each call.
-    pub debug: bool,
+    /// `plugin_log_level`: the least important lines that are written; `None` for no log at all.
+    pub log_level: Option<Level>,
     /// `exclude_namespaces`: their pods are let through without the agent.
     pub excluded_namespaces: BTreeSet<String>,
     /// `pod_namespace`: where the agent itself runs.
     pub agent_namespace: String,
     /// `agent_timeout_seconds`, ours: how long to wait for the agent.
     pub timeout: Duration,
+    /// `failure_policy`, ours: what becomes of a pod about which no agent says anything.
+    pub failure_policy: FailurePolicy,
 }
 
 /// Why a configuration cannot be used.
@@ -57,6 +66,9 @@ pub enum ConfigError {
          _, . and -"
     )]
     Name(String),
+    /// The failure policy.
+    #[error("failure_policy: {0}")]
+    FailurePolicy(String),
 }
 
 impl From<ConfigError> for CniError {
@@ -64,7 +76,7 @@ impl From<ConfigError> for CniError {
         let code = match error {
             ConfigError::Undecodable(_) => Code::Undecodable,
             ConfigError::Version(_) => Code::IncompatibleVersion,
-            ConfigError::Name(_) => Code::InvalidConfig,
+            ConfigError::Name(_) | ConfigError::FailurePolicy(_) => Code::InvalidConfig,
         };
         Self::new(code, "reading the network configuration", error.to_string())
     }
@@ -88,6 +100,8 @@ struct Keys {
     #[serde(default, deserialize_with = "null_is_default")]
     pod_namespace: String,
     agent_timeout_seconds: Option<u64>,
+    #[serde(default, deserialize_with = "null_is_default")]
+    failure_policy: String,
 }
 
 /// Go, in which other plugins and runtimes are written, prints empty lists and texts as null at times.
@@ -101,7 +115,7 @@ impl Config {
     /// Reads a configuration.
     ///
     /// # Errors
-    /// When it is not JSON, of a version that is not spoken, or without a valid name.
+    /// When it is not JSON, of a version that is not spoken, without a valid name, or with an unknown failure policy.
     pub fn parse(text: &[u8]) -> Result<Self, ConfigError> {
         let keys: Keys = serde_json::from_slice(text)?;
         let version = SpecVersion::of(&keys.cni_version)
@@ -118,10 +132,14 @@ impl Config {
             version,
             previous: keys.previous,
             run_dir: PathBuf::from(run_dir),
-            debug: matches!(keys.plugin_log_level.as_str(), "debug" | "trace"),
+            log_level: log_level(&keys.plugin_log_level),
             excluded_namespaces: keys.exclude_namespaces,
             agent_namespace: keys.pod_namespace,
             timeout: timeout.unwrap_or(DEFAULT_TIMEOUT).min(LONGEST_TIMEOUT),
+            failure_policy: match keys.failure_policy.as_str() {
+                "" => FailurePolicy::default(),
+                given => given.parse().map_err(ConfigError::FailurePolicy)?,
+            },
         })
     }
 
@@ -129,6 +147,14 @@ impl Config {
     #[must_use]
     pub fn socket(&self) -> PathBuf {
         self.run_dir.join(SOCKET)
+    }
+}
+
+/// A level that is not known is no reason to let a pod fail.
+fn log_level(name: &str) -> Option<Level> {
+    match name {
+        "none" | "off" => None,
+        name => Some(Level::of(name).unwrap_or(Level::Info)),
     }
 }
 
@@ -153,16 +179,17 @@ mod tests {
             "plugin_log_level": "debug", "ambient_enabled": true, "enable_ambient_detection_retry": true,
             "kubernetes": {"kubeconfig": "/k"}, "cni_agent_run_dir": "/run/mesh",
             "exclude_namespaces": ["kube-system", "istio-system"], "pod_namespace": "istio-system",
-            "agent_timeout_seconds": 5, "prevResult": {"ips": []}
+            "agent_timeout_seconds": 5, "failure_policy": "Ignore", "prevResult": {"ips": []}
         }"#;
         let expected = Config {
             version: SpecVersion::V0_3_1,
             previous: Some(json!({"ips": []})),
             run_dir: "/run/mesh".into(),
-            debug: true,
+            log_level: Some(Level::Debug),
             excluded_namespaces: ["istio-system".to_owned(), "kube-system".to_owned()].into(),
             agent_namespace: "istio-system".to_owned(),
             timeout: Duration::from_secs(5),
+            failure_policy: FailurePolicy::Ignore,
         };
         assert_eq!(Config::parse(text).unwrap(), expected);
         assert_eq!(expected.socket(), PathBuf::from("/run/mesh/pluginevent.sock"));
@@ -174,14 +201,16 @@ mod tests {
             version: SpecVersion::V0_1_0,
             previous: None,
             run_dir: "/var/run/istio-cni".into(),
-            debug: false,
+            log_level: Some(Level::Info),
             excluded_namespaces: BTreeSet::new(),
             agent_namespace: String::new(),
             timeout: Duration::from_secs(30),
+            failure_policy: FailurePolicy::Fail,
         };
         for text in [
             r#"{"name": "n"}"#,
-            r#"{"name": "n", "cniVersion": "", "exclude_namespaces": null, "pod_namespace": null, "prevResult": null}"#,
+            r#"{"name": "n", "cniVersion": "", "exclude_namespaces": null, "pod_namespace": null, "prevResult": null,
+                "failure_policy": null, "plugin_log_level": "loud"}"#,
         ] {
             assert_eq!(Config::parse(text.as_bytes()).unwrap(), expected, "{text}");
         }
@@ -204,6 +233,10 @@ mod tests {
             (r#"{"cniVersion": "1.0.0"}"#, Code::InvalidConfig),
             (r#"{"cniVersion": "1.0.0", "name": "-n"}"#, Code::InvalidConfig),
             (r#"{"cniVersion": "1.0.0", "name": "n/m"}"#, Code::InvalidConfig),
+            (
+                r#"{"name": "n", "failure_policy": "ignore"}"#,
+                Code::InvalidConfig,
+            ),
         ] {
             let error = CniError::from(Config::parse(text.as_bytes()).unwrap_err());
             assert_eq!(error.code, code, "{text}: {error}");

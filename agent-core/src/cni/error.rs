@@ -24,6 +24,8 @@ pub enum Code {
     Unavailable = 50,
     /// The agent does not understand us.
     AgentRefuses = 100,
+    /// The plugin panicked.
+    Bug = 101,
 }
 
 /// A failure, as the runtime gets it; kubelet shows `msg` and `details` in an event of the pod.

@@ -3,6 +3,8 @@
 
 pub mod version;
 pub mod error;
+pub mod policy;
+pub mod log;
 
 pub mod config;
 pub mod args;

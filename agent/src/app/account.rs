@@ -9,9 +9,10 @@ use agent_core::plan::State;
 use tokio::sync::watch;
 
 use super::proxies::TurnedAway;
+use crate::cni::{Counters, Stats};
 use crate::config::{Paths, RunArgs};
 use crate::enrol::{self, Handle};
-use crate::report::{self, PodReport, Problem, ProxyReport, Report, ZdsErrors};
+use crate::report::{self, CniReport, PodReport, Problem, ProxyReport, Report, ZdsErrors};
 use crate::zds::Zds;
 
 /// Changes within this time are written once.
@@ -24,6 +25,7 @@ pub(super) struct Account {
     zds: Zds,
     handle: Handle,
     turned_away: watch::Receiver<Vec<Problem>>,
+    cni: watch::Receiver<Stats>,
 }
 
 impl Account {
@@ -35,6 +37,7 @@ impl Account {
         zds: Zds,
         handle: Handle,
         turned_away: &TurnedAway,
+        cni: &Counters,
     ) -> Self {
         let about = Report {
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -42,7 +45,7 @@ impl Account {
             cluster: place.cluster().0.clone(),
             node: place.node.name.clone(),
             source: source.to_owned(),
-            sockets: vec![args.zds_socket.clone(), args.plugin_socket()],
+            sockets: vec![args.zds_socket.clone(), args.plugin_socket(), args.log_socket()],
             ..Report::default()
         };
         Self {
@@ -51,6 +54,7 @@ impl Account {
             zds,
             handle,
             turned_away: turned_away.subscribe(),
+            cni: cni.subscribe(),
         }
     }
 
@@ -62,6 +66,7 @@ impl Account {
     pub(super) async fn keep(self) -> anyhow::Result<()> {
         let (mut pods, mut problems) = (self.handle.reports(), self.handle.problems());
         let (mut events, mut turned_away) = (self.zds.events(), self.turned_away.clone());
+        let mut cni = self.cni.clone();
         let mut written = None;
         loop {
             let now = self.gather();
@@ -78,6 +83,7 @@ impl Account {
                 changed = pods.changed() => changed?,
                 changed = problems.changed() => changed?,
                 changed = turned_away.changed() => changed?,
+                changed = cni.changed() => changed?,
                 // A reader that lags has missed nothing that the next gathering does not see.
                 _ = events.recv() => {}
             }
@@ -114,9 +120,20 @@ impl Account {
                 unknown_peer: stats.unknown_peers,
                 attach: stats.attach_failures,
             },
+            cni: CniReport::from(&*self.cni.borrow()),
             pods: self.handle.reports().borrow().values().map(pod).collect(),
             problems,
             ..self.about.clone()
+        }
+    }
+}
+
+impl From<&Stats> for CniReport {
+    fn from(stats: &Stats) -> Self {
+        Self {
+            answers: stats.answers.clone(),
+            let_through: stats.let_through,
+            dropped_log_lines: stats.dropped_lines,
         }
     }
 }

@@ -4,8 +4,10 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use agent_core::cni::event::Event;
+use agent_core::cni::policy::FailurePolicy;
 
 use super::sandbox::{SandboxError, open_netns};
+use super::stats::Counters;
 use crate::enrol::{Admission, AdmissionError, Handle, Patience, Sandbox};
 use crate::netns::NetnsId;
 
@@ -26,41 +28,67 @@ pub enum Refusal {
     Admission(#[from] AdmissionError),
 }
 
+impl Refusal {
+    /// Whether nothing is known against the pod's start: it could not be told whether it belongs to the mesh.
+    fn is_undecided(&self) -> bool {
+        matches!(self, Self::Admission(AdmissionError::Undecided { .. }))
+    }
+}
+
 /// Brings sandboxes to the worker.
 #[derive(Clone, Debug)]
 pub struct Admissions {
     handle: Handle,
     host_root: PathBuf,
     node: NetnsId,
+    policy: FailurePolicy,
+    counters: Counters,
 }
 
 impl Admissions {
     /// `host_root` is where the node's files are, as the agent sees them; `node` the node's own network namespace.
     #[must_use]
-    pub fn new(handle: Handle, host_root: PathBuf, node: NetnsId) -> Self {
+    pub fn new(
+        handle: Handle,
+        host_root: PathBuf,
+        node: NetnsId,
+        policy: FailurePolicy,
+        counters: Counters,
+    ) -> Self {
         Self {
             handle,
             host_root,
             node,
+            policy,
+            counters,
         }
     }
 
-    /// Answers when the pod is captured and served, or is not to be captured. A pod outside the mesh is not an error,
-    /// unlike in Istio, whose plugin asks only about pods that it found to be in the mesh: ours asks about all, and if a
-    /// label went meanwhile, a pod of Istio's plugin need not fail either.
+    /// Answers when the pod is captured and served, or is not to be captured, or when the failure policy lets it go on
+    /// since that cannot be told. A pod outside the mesh is not an error, unlike in Istio, whose plugin asks only about
+    /// pods that it found to be in the mesh: ours asks about all, and if a label went meanwhile, a pod of Istio's plugin
+    /// need not fail either.
     ///
     /// # Errors
     /// When the pod should be captured and is not.
-    pub async fn admit(&self, event: Event) -> Result<Admission, Refusal> {
+    pub async fn admit(&self, event: Event) -> Result<(), Refusal> {
         let (start, pod) = (Instant::now(), event.pod.clone());
         let answer = self.ask(event).await;
         let ms = start.elapsed().as_millis();
         match &answer {
             Ok(Admission::Captured) => tracing::info!(%pod, ms, "CNI: captured"),
             Ok(Admission::Outside(reason)) => tracing::info!(%pod, ms, "CNI: the pod {reason}"),
+            Err(error) if error.is_undecided() && self.policy == FailurePolicy::Ignore => {
+                self.counters.let_through();
+                tracing::warn!(
+                    %pod, ms,
+                    "CNI: the pod starts OUTSIDE THE MESH, because the failure policy is Ignore: {error}"
+                );
+                return Ok(());
+            }
             Err(error) => tracing::warn!(%pod, ms, "CNI: {error}"),
         }
-        answer
+        answer.map(drop)
     }
 
     async fn ask(&self, event: Event) -> Result<Admission, Refusal> {

@@ -9,11 +9,19 @@ use agent_core::enrolment::Reason;
 use agent_core::entry::NetnsCookie;
 use agent_core::ids::SandboxPod;
 use agent_core::plan::State;
+use agent_core::problem::ProblemKind;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::handle::{Command, Handle, Stopped};
 use crate::ports::Netns;
+
+/// The source works, and has not told of the pod.
+const POD_UNKNOWN: &str = "the API server can be reached and has not told of the pod: is it slow, was the pod deleted, \
+                           or does it belong to another node than the agent's (--node, NODE_NAME)?";
+/// The source works, and has not told all that the decision needs.
+const NAMESPACE_UNKNOWN: &str = "the labels of its namespace have not been told yet; `meshgate status` tells how the \
+                                 source is";
 
 /// A sandbox that has just been made.
 #[derive(Clone, Debug)]
@@ -50,12 +58,14 @@ pub enum AdmissionError {
     /// A step failed.
     #[error("{0}")]
     Failed(String),
-    /// The source has not told of it.
-    #[error(
-        "the agent has not heard of the pod within {0:?}: is the API server slow, or does the pod belong to another node? \
-         `meshgate status` tells how the source is"
-    )]
-    Unknown(Duration),
+    /// The source has not told in time what the decision needs.
+    #[error("it cannot be told within {limit:?} whether the pod belongs to the mesh: {why}")]
+    Undecided {
+        /// How long was waited.
+        limit: Duration,
+        /// What is missing and what to do.
+        why: String,
+    },
     /// It was there, and is gone.
     #[error("the pod was deleted meanwhile")]
     Gone,
@@ -94,7 +104,7 @@ impl Handle {
         let deadline = Instant::now() + patience.served;
         timeout(patience.known, self.until_known(&sandbox.pod))
             .await
-            .map_err(|_| AdmissionError::Unknown(patience.known))??;
+            .map_err(|_| self.undecided(patience.known, POD_UNKNOWN))??;
         let cookie = sandbox.netns.cookie;
         match timeout_at(deadline, self.ask(sandbox)).await {
             Ok(Err(AdmissionError::Failed(why))) => {
@@ -104,10 +114,7 @@ impl Handle {
                 }
             }
             Ok(answer) => answer,
-            Err(_) => Err(AdmissionError::TooSlow {
-                limit: patience.served,
-                awaited: self.awaited(cookie),
-            }),
+            Err(_) => Err(self.too_slow(patience.served, cookie)),
         }
     }
 
@@ -138,12 +145,37 @@ impl Handle {
         served.await.map(drop).map_err(|_| Stopped)
     }
 
-    /// What the pod in this namespace waits for.
-    fn awaited(&self, netns: NetnsCookie) -> String {
+    /// That the source has not told something, and why not, if it is known to be in trouble.
+    fn undecided(&self, limit: Duration, missing: &str) -> AdmissionError {
+        let problems = self.problems.borrow();
+        let stale = problems
+            .iter()
+            .find(|problem| problem.kind == ProblemKind::SourceStale);
+        AdmissionError::Undecided {
+            limit,
+            why: stale.map_or_else(|| missing.to_owned(), |stale| stale.problem.clone()),
+        }
+    }
+
+    /// What the pod in this namespace waits for. A pod of which nothing is reported is not decided about.
+    fn too_slow(&self, limit: Duration, netns: NetnsCookie) -> AdmissionError {
         let reports = self.reports.borrow();
-        let reports = reports.values().filter(|report| report.netns == Some(netns));
-        let reason = reports.filter_map(|report| report.reason.clone()).next();
-        reason.unwrap_or_else(|| "the agent is still learning which pods there are".to_owned())
+        let of_pod = reports.values().find(|report| report.netns == Some(netns));
+        let decided = of_pod.filter(|report| report.wish != Reason::NamespaceUnknown.as_str());
+        let Some(report) = decided else {
+            return self.undecided(limit, NAMESPACE_UNKNOWN);
+        };
+        let reason = report.reason.clone().unwrap_or_default();
+        let waiting = reports.values().filter(|report| report.state == State::Waiting);
+        AdmissionError::TooSlow {
+            limit,
+            awaited: match waiting.count() {
+                0 | 1 => reason,
+                count => format!(
+                    "{reason}; {count} pods of this node wait for it, which takes one after the other"
+                ),
+            },
+        }
     }
 }
 

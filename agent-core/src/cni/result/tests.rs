@@ -154,7 +154,90 @@ fn anything() -> impl Strategy<Value = Value> {
     })
 }
 
+/// An address with its prefix, an address, or nothing.
+fn ip(is_v4: bool) -> impl Strategy<Value = Value> {
+    (
+        any::<u16>(),
+        0_u8..=32,
+        proptest::option::of(0_u32..3),
+        any::<bool>(),
+    )
+        .prop_map(move |(host, prefix, interface, has_gateway)| {
+            let of = |host: u16| match is_v4 {
+                true => std::net::Ipv4Addr::from(0x0a00_0000 | u32::from(host)).to_string(),
+                false => std::net::Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 1, host).to_string(),
+            };
+            let mut ip = json!({"address": format!("{}/{prefix}", of(host))});
+            if let Some(interface) = interface {
+                ip["interface"] = interface.into();
+            }
+            if has_gateway {
+                ip["gateway"] = of(1).into();
+            }
+            ip
+        })
+}
+
+/// A result of 1.1.0 as plugins print it: what is empty is left out.
+fn result() -> impl Strategy<Value = Value> {
+    let list = |items: Vec<Value>| (!items.is_empty()).then(|| Value::from(items));
+    let interface = ("[a-z0-9]{1,8}", proptest::option::of(68_u32..9000)).prop_map(|(name, mtu)| match mtu {
+        None => json!({"name": name}),
+        Some(mtu) => {
+            json!({"name": name, "sandbox": "/var/run/netns/a", "mtu": mtu, "pciID": "0000:00:1f.6"})
+        }
+    });
+    let route = (any::<bool>(), proptest::option::of(1_u32..255)).prop_map(|(is_v4, table)| {
+        let mut route = json!({"dst": if is_v4 { "0.0.0.0/0" } else { "::/0" }});
+        if let Some(table) = table {
+            route["table"] = table.into();
+            route["scope"] = 0.into();
+        }
+        route
+    });
+    let ips = proptest::collection::vec(any::<bool>().prop_flat_map(ip), 0..5);
+    let lists = (
+        proptest::collection::vec(interface, 0..3),
+        ips,
+        proptest::collection::vec(route, 0..3),
+    );
+    lists.prop_map(move |(interfaces, ips, routes)| {
+        let mut result = json!({"cniVersion": "1.1.0", "dns": {"nameservers": ["10.96.0.10"]}});
+        for (key, items) in [("interfaces", interfaces), ("ips", ips), ("routes", routes)] {
+            if let Some(items) = list(items) {
+                result[key] = items;
+            }
+        }
+        result
+    })
+}
+
 proptest! {
+    #[test]
+    fn a_result_that_goes_down_through_versions_is_the_one_that_goes_down_at_once(
+        result in result(),
+        (through, to) in (0..SpecVersion::ALL.len(), 0..SpecVersion::ALL.len()),
+    ) {
+        prop_assert_eq!(&converted(&result, SpecVersion::NEWEST), &result);
+        let (through, to) = (SpecVersion::ALL[through.max(to)], SpecVersion::ALL[through.min(to)]);
+        let direct = converted(&result, to);
+        prop_assert_eq!(&converted(&converted(&result, through), to), &direct);
+        // Up again and down again loses nothing more.
+        prop_assert_eq!(&converted(&converted(&direct, through), to), &direct);
+    }
+
+    #[test]
+    fn every_address_is_told_to_the_agent_whatever_version_it_came_in(result in result()) {
+        let addresses = |result: &Value| NetworkResult::parse(result).unwrap().ips.iter().map(|ip| ip.address).collect::<Vec<_>>();
+        let all = addresses(&result);
+        for version in SpecVersion::ALL.into_iter().filter(|version| *version >= SpecVersion::V0_3_0) {
+            prop_assert_eq!(&addresses(&converted(&result, version)), &all);
+        }
+        let first = |is_v4| all.iter().find(move |ip| ip.is_ipv4() == is_v4).copied();
+        let oldest: Vec<_> = [first(true), first(false)].into_iter().flatten().collect();
+        prop_assert_eq!(addresses(&converted(&result, SpecVersion::V0_1_0)), oldest);
+    }
+
     #[test]
     fn garbage_never_panics_and_what_is_read_can_be_read_again(result in anything()) {
         if let Ok(parsed) = NetworkResult::parse(&result) {

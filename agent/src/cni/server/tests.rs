@@ -1,8 +1,10 @@
 //! The socket with plugins of plain text: what is answered to what, and that nobody holds up the others.
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
@@ -31,7 +33,7 @@ impl Agent {
         let socket = PluginSocket::bind(&path).unwrap();
         Self {
             path,
-            task: tokio::spawn(socket.serve(admit)),
+            task: tokio::spawn(socket.serve(Counters::default(), admit)),
             _folder: folder,
         }
     }
@@ -70,7 +72,7 @@ async fn only_web(event: Event) -> Result<(), NoProxy> {
 async fn each_event_has_the_status_of_istio() {
     let agent = Agent::start(only_web);
     let other = EVENT.replace("web", "other");
-    let long = "x".repeat(LONGEST_EVENT + 1);
+    let long = "x".repeat(SERVICE.longest + 1);
     for (request, body, status, text) in [
         ("POST /cmdadd", EVENT, "200 OK", ""),
         ("PUT /cmdadd", EVENT, "200 OK", ""),

@@ -1,6 +1,7 @@
 //! Pods that come by the CNI plugin, before they have a process.
 
 use agent_core::enrolment::Reason;
+use agent_core::facts::SourceState;
 use agent_core::ids::SandboxPod;
 use tokio::time::Instant;
 
@@ -129,11 +130,38 @@ async fn a_sandbox_of_a_pod_that_is_not_on_this_node_is_refused_in_time() {
     let mut elsewhere = pod("a");
     elsewhere.node.name = "node-2".to_owned();
     let start = Instant::now();
-    assert_eq!(
-        node.tell_and_admit(elsewhere, 7).await,
-        Err(AdmissionError::Unknown(PATIENCE.known))
-    );
+    let error = node.tell_and_admit(elsewhere, 7).await.unwrap_err();
+    assert_undecided(&error, "has not told of the pod");
     assert!(start.elapsed() < PATIENCE.served);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_keeps_the_source_from_telling_is_told_to_the_sandbox() {
+    let node = Node::with_proxy(ProxyMode::Accepts).await;
+    let problem = "API server cannot be reached: connection refused; check that it runs".to_owned();
+    node.tell(Fact::SourceState(SourceState::Stale { problem })).await;
+    let error = node.admit(sandbox(&pod("a"), 7)).await.unwrap_err();
+    assert_undecided(
+        &error,
+        "API server cannot be reached: connection refused; check that it runs",
+    );
+    // What the source told before it became stale still counts.
+    assert_eq!(node.tell_and_admit(pod("a"), 7).await, Ok(Admission::Captured));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sandbox_whose_namespace_stays_unknown_is_undecided() {
+    let node = Node::with_proxy(ProxyMode::Accepts).await;
+    let mut facts = pod("a");
+    facts.pod.namespace = "new".to_owned();
+    let error = node.tell_and_admit(facts, 7).await.unwrap_err();
+    assert_undecided(&error, "the labels of its namespace");
+    node.assert_log([]);
+}
+
+fn assert_undecided(error: &AdmissionError, why: &str) {
+    assert!(matches!(error, AdmissionError::Undecided { .. }), "{error}");
+    assert!(error.to_string().contains(why), "{error}");
 }
 
 #[tokio::test(start_paused = true)]
