@@ -190,10 +190,12 @@ async fn serve<S: PodStatus + 'static>(
         args,
         place,
         source_name,
-        zds.clone(),
-        handle.clone(),
-        &turned_away,
-        &counters,
+        account::Parts {
+            zds: zds.clone(),
+            handle: handle.clone(),
+            turned_away: turned_away.subscribe(),
+            cni: counters.subscribe(),
+        },
     );
     tokio::select! {
         ended = enrolment.run() => ended.context("enrolment"),

@@ -8,8 +8,7 @@ use agent_core::plan::State;
 
 use tokio::sync::watch;
 
-use super::proxies::TurnedAway;
-use crate::cni::{Counters, Stats};
+use crate::cni::Stats;
 use crate::config::{Paths, RunArgs};
 use crate::enrol::{self, Handle};
 use crate::report::{self, CniReport, PodReport, Problem, ProxyReport, Report, ZdsErrors};
@@ -22,23 +21,19 @@ const TOGETHER: Duration = Duration::from_millis(20);
 pub(super) struct Account {
     run_dir: PathBuf,
     about: Report,
-    zds: Zds,
-    handle: Handle,
-    turned_away: watch::Receiver<Vec<Problem>>,
-    cni: watch::Receiver<Stats>,
+    parts: Parts,
+}
+
+/// The parts that have something to say.
+pub(super) struct Parts {
+    pub(super) zds: Zds,
+    pub(super) handle: Handle,
+    pub(super) turned_away: watch::Receiver<Vec<Problem>>,
+    pub(super) cni: watch::Receiver<Stats>,
 }
 
 impl Account {
-    pub(super) fn new(
-        paths: &Paths,
-        args: &RunArgs,
-        place: &Place,
-        source: &str,
-        zds: Zds,
-        handle: Handle,
-        turned_away: &TurnedAway,
-        cni: &Counters,
-    ) -> Self {
+    pub(super) fn new(paths: &Paths, args: &RunArgs, place: &Place, source: &str, parts: Parts) -> Self {
         let about = Report {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
@@ -51,10 +46,7 @@ impl Account {
         Self {
             run_dir: paths.run_dir.clone(),
             about,
-            zds,
-            handle,
-            turned_away: turned_away.subscribe(),
-            cni: cni.subscribe(),
+            parts,
         }
     }
 
@@ -64,9 +56,9 @@ impl Account {
     /// # Errors
     /// When the worker has ended.
     pub(super) async fn keep(self) -> anyhow::Result<()> {
-        let (mut pods, mut problems) = (self.handle.reports(), self.handle.problems());
-        let (mut events, mut turned_away) = (self.zds.events(), self.turned_away.clone());
-        let mut cni = self.cni.clone();
+        let (mut pods, mut problems) = (self.parts.handle.reports(), self.parts.handle.problems());
+        let (mut events, mut turned_away) = (self.parts.zds.events(), self.parts.turned_away.clone());
+        let mut cni = self.parts.cni.clone();
         let mut written = None;
         loop {
             let now = self.gather();
@@ -92,14 +84,20 @@ impl Account {
     }
 
     fn gather(&self) -> Report {
-        let stats = self.zds.stats();
-        let proxies = self.zds.connections().into_iter().map(|connection| ProxyReport {
-            pid: connection.peer.pid,
-            cgroup: connection.peer.cgroup.display().to_string(),
-            synced: connection.snapshot_done,
-        });
-        let mut problems = self.turned_away.borrow().clone();
+        let stats = self.parts.zds.stats();
+        let proxies = self
+            .parts
+            .zds
+            .connections()
+            .into_iter()
+            .map(|connection| ProxyReport {
+                pid: connection.peer.pid,
+                cgroup: connection.peer.cgroup.display().to_string(),
+                synced: connection.snapshot_done,
+            });
+        let mut problems = self.parts.turned_away.borrow().clone();
         let known = self
+            .parts
             .handle
             .problems()
             .borrow()
@@ -111,7 +109,7 @@ impl Account {
             })
             .collect::<Vec<_>>();
         problems.extend(known);
-        problems.extend(self.handle.reports().borrow().values().filter_map(failed));
+        problems.extend(self.parts.handle.reports().borrow().values().filter_map(failed));
         Report {
             proxies: proxies.collect(),
             zds_errors: ZdsErrors {
@@ -120,8 +118,8 @@ impl Account {
                 unknown_peer: stats.unknown_peers,
                 attach: stats.attach_failures,
             },
-            cni: CniReport::from(&*self.cni.borrow()),
-            pods: self.handle.reports().borrow().values().map(pod).collect(),
+            cni: CniReport::from(&*self.parts.cni.borrow()),
+            pods: self.parts.handle.reports().borrow().values().map(pod).collect(),
             problems,
             ..self.about.clone()
         }
