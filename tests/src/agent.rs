@@ -23,6 +23,9 @@ pub struct Status {
     /// What is wrong, in its own words.
     #[serde(default)]
     pub problems: Vec<Value>,
+    /// What the CNI plugin was answered.
+    #[serde(default)]
+    pub cni: Value,
 }
 
 /// One pod in `status.json`.
@@ -245,6 +248,17 @@ impl Agent {
                 .iter()
                 .find(|pod| pod.uid == uid && pod.state == state)
                 .cloned()
+        })
+    }
+
+    /// Waits until it has logged this.
+    ///
+    /// # Errors
+    /// When it does not in time, or the agent ends.
+    pub fn wait_for_log(&mut self, text: &str) -> Result<()> {
+        let log = self.log.clone();
+        self.until(&log.clone(), &format!("{text:?} in the log"), || {
+            Ok(fs::read_to_string(&log)?.contains(text).then_some(()))
         })
     }
 

@@ -2,8 +2,10 @@
 //! input, and the result of the plugins before within that.
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
@@ -19,10 +21,14 @@ pub struct Answer {
     pub success: bool,
     /// What it printed on standard output; null if nothing.
     pub printed: Value,
+    /// What it wrote on standard error.
+    pub complained: String,
+    /// From its start to its end.
+    pub took: Duration,
 }
 
 impl Answer {
-    fn of(output: &Output) -> Result<Self> {
+    fn of(output: &Output, took: Duration) -> Result<Self> {
         let text = String::from_utf8_lossy(&output.stdout);
         let printed = match text.trim() {
             "" => Value::Null,
@@ -31,6 +37,8 @@ impl Answer {
         Ok(Self {
             success: output.status.success(),
             printed,
+            complained: String::from_utf8_lossy(&output.stderr).into_owned(),
+            took,
         })
     }
 
@@ -51,7 +59,10 @@ pub struct Plugin {
 
 /// A call that goes on.
 #[derive(Debug)]
-pub struct Call(std::process::Child);
+pub struct Call {
+    child: std::process::Child,
+    start: Instant,
+}
 
 impl Call {
     /// Waits for its end.
@@ -59,7 +70,8 @@ impl Call {
     /// # Errors
     /// When it prints what is no JSON.
     pub fn wait(self) -> Result<Answer> {
-        Answer::of(&self.0.wait_with_output()?)
+        let output = self.child.wait_with_output()?;
+        Answer::of(&output, self.start.elapsed())
     }
 }
 
@@ -83,6 +95,28 @@ impl Plugin {
                 "ambient_enabled": true,
             }),
         })
+    }
+
+    /// Under another name, by a link in this folder, which is made.
+    ///
+    /// # Errors
+    /// When one of them cannot be made.
+    pub fn called(mut self, folder: &Path, name: &str) -> Result<Self> {
+        let link = folder.join(name);
+        std::fs::create_dir_all(folder)?;
+        symlink(&self.program, &link).with_context(|| format!("making the link {}", link.display()))?;
+        self.program = link;
+        Ok(self)
+    }
+
+    /// Where it looks for its agent.
+    ///
+    /// # Panics
+    /// When the configuration has no `cni_agent_run_dir` any more.
+    #[must_use]
+    pub fn run_dir(&self) -> PathBuf {
+        let folder = self.config["cni_agent_run_dir"].as_str();
+        folder.expect("every plugin of a test has one").into()
     }
 
     /// With another value of a key.
@@ -163,12 +197,20 @@ impl Plugin {
     }
 }
 
-fn feed(command: &mut Command, input: &[u8]) -> Result<Call> {
-    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+/// Starts a program as a runtime starts a plugin, with this on standard input.
+///
+/// # Errors
+/// When it cannot be started.
+pub fn feed(command: &mut Command, input: &[u8]) -> Result<Call> {
+    command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let start = Instant::now();
     let mut child = command.spawn().with_context(|| format!("starting {command:?}"))?;
     let mut stdin = child.stdin.take().context("its stdin is a pipe")?;
     // A plugin that fails before it reads closes its end.
     let _ = stdin.write_all(input);
     drop(stdin);
-    Ok(Call(child))
+    Ok(Call { child, start })
 }

@@ -45,6 +45,8 @@ enum Subject {
     Redirect,
     /// Time and number of pods enrolled
     Enrol,
+    /// Time that the CNI plugin adds to the start of a pod
+    Cni,
 }
 
 /// The verb `demo`.
@@ -70,6 +72,7 @@ pub(crate) fn bench(workspace: &Workspace, args: &BenchArgs) -> anyhow::Result<b
     let subject = match args.subject {
         Subject::Redirect => "redirect",
         Subject::Enrol => "enrol",
+        Subject::Cni => "cni",
     };
     let output = match args.output {
         Output::Table => "table",

@@ -63,13 +63,7 @@ impl Account {
         loop {
             let now = self.gather();
             if written.as_ref() != Some(&now) {
-                written = match now.write(&self.run_dir) {
-                    Ok(()) => Some(now),
-                    Err(error) => {
-                        tracing::warn!("writing {}: {error}", report::path(&self.run_dir).display());
-                        None
-                    }
-                };
+                written = self.write(now).await;
             }
             tokio::select! {
                 changed = pods.changed() => changed?,
@@ -80,6 +74,20 @@ impl Account {
                 _ = events.recv() => {}
             }
             tokio::time::sleep(TOGETHER).await;
+        }
+    }
+
+    /// On a thread of its own: a slow disk must not keep pods waiting. Returns what is there now.
+    async fn write(&self, report: Report) -> Option<Report> {
+        let run_dir = self.run_dir.clone();
+        let written = tokio::task::spawn_blocking(move || report.write(&run_dir).map(|()| report));
+        match written.await {
+            Ok(Ok(report)) => Some(report),
+            Ok(Err(error)) => {
+                tracing::warn!("writing {}: {error}", report::path(&self.run_dir).display());
+                None
+            }
+            Err(panic) => std::panic::resume_unwind(panic.into_panic()),
         }
     }
 

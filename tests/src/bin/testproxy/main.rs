@@ -52,6 +52,9 @@ struct Options {
     /// Waits before each ack.
     #[arg(long, value_name = "MS", default_value_t = 0)]
     ack_delay: u64,
+    /// Hangs up so long after each hello, and dials again.
+    #[arg(long, value_name = "MS")]
+    hang_up_after: Option<u64>,
     /// Prints how many connections and bytes it forwarded, as JSON, when it ends.
     #[arg(long)]
     stats: bool,
@@ -78,6 +81,7 @@ async fn main() -> Result<()> {
         socket: options.zds_socket.unwrap_or_default(),
         refuse_every: options.refuse_pod,
         ack_delay: Duration::from_millis(options.ack_delay),
+        hang_up_after: options.hang_up_after.map(Duration::from_millis),
     };
     if !options.forward.is_empty() {
         return forward_until(&options.forward, terminate.recv()).await;

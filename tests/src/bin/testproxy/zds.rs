@@ -6,14 +6,14 @@ use std::os::unix::net;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, Error, Result, bail};
+use anyhow::{Context, Error, Result, anyhow, bail};
 use prost::Message;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use tests::proxy::Event;
 use tests::zds::{Ack, Add, Hello, Packet, Payload, Request, Response, VERSION, WorkloadInfo, receive, send};
 use tokio::io::Interest;
 use tokio::net::UnixStream;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use crate::log::Log;
 
@@ -31,6 +31,8 @@ pub(crate) struct Settings {
     pub(crate) refuse_every: Option<u32>,
     /// Pause before each ack.
     pub(crate) ack_delay: Duration,
+    /// How long it stays connected.
+    pub(crate) hang_up_after: Option<Duration>,
 }
 
 /// What is done with the pods.
@@ -59,7 +61,9 @@ pub(crate) async fn follow(settings: &Settings, workloads: &mut impl Workloads, 
                 adds: &mut adds,
                 snapshot: Some(Vec::new()),
             };
-            match session.run().await {
+            let limit = settings.hang_up_after.unwrap_or(Duration::MAX);
+            let ended = timeout(limit, session.run()).await;
+            match ended.unwrap_or_else(|_| Err(anyhow!("it was time to hang up"))) {
                 Ok(never) => match never {},
                 Err(error) if error.is::<ProtocolError>() => return error,
                 Err(error) => log.write(|| Event::Disconnected {

@@ -1,96 +1,13 @@
-//! The CNI plugin and the agent behind it: no process of a pod runs before the pod is captured, and an agent or proxy
-//! that restarts costs a pod a moment.
+//! No process of a pod runs before the pod is captured, and an agent or proxy that restarts costs a pod a moment.
 
-use std::collections::BTreeSet;
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use serde_json::json;
-use tests::cni::{Answer, Plugin};
-use tests::proxy::{Connection, Direction, Event};
-use tests::{Agent, Node, Pod, PodSpec, Proxy, requires};
+use tests::cni::Plugin;
+use tests::{Node, PodSpec, Proxy, requires};
 
-/// What a call that waits for nothing takes at most, on a busy machine.
-const QUICK: Duration = Duration::from_secs(2);
-
-/// A node with an agent and a proxy. The fields are dropped in this order.
-struct Scene {
-    agent: Agent,
-    proxy: Option<Proxy>,
-    plugin: Plugin,
-    node: Node,
-}
-
-impl Scene {
-    /// Both run, and the proxy has had its snapshot.
-    fn new() -> Result<Self> {
-        let mut scene = Self::without_proxy()?;
-        scene.start_proxy()?;
-        Ok(scene)
-    }
-
-    fn without_proxy() -> Result<Self> {
-        let node = Node::new()?;
-        Ok(Self {
-            agent: Agent::start(&node)?,
-            proxy: None,
-            plugin: Plugin::new(&node)?,
-            node,
-        })
-    }
-
-    fn start_proxy(&mut self) -> Result<()> {
-        let mut proxy = Proxy::start(&self.node, "proxy", &[])?;
-        proxy.wait_for("the snapshot", |event| {
-            matches!(event, Event::Snapshot).then_some(())
-        })?;
-        self.proxy = Some(proxy);
-        Ok(())
-    }
-
-    /// The sandbox of a pod of the mesh that Kubernetes has put on the node.
-    fn sandbox(&self, name: &str) -> Result<Pod> {
-        let pod = self.node.sandbox(PodSpec::new(name).ambient())?;
-        self.node.apply(&[&pod])?;
-        Ok(pod)
-    }
-
-    /// UIDs of the pods that the proxy has been told to serve until now.
-    fn served(&self) -> Result<BTreeSet<String>> {
-        let events = self.proxy.as_ref().context("a proxy runs")?.events()?;
-        let uid = |event| match event {
-            Event::Add { uid, .. } => Some(uid),
-            _ => None,
-        };
-        Ok(events.into_iter().filter_map(uid).collect())
-    }
-
-    /// Proves by connections of a process that starts now that the pod is captured. The port must be new to the pod.
-    fn assert_captured(&mut self, pod: &Pod, server: &Pod, port: u16) -> Result<()> {
-        let proxy = self.proxy.as_mut().context("a proxy runs")?;
-        for (client, ip) in [(pod.v4(), server.v4()), (pod.v6(), server.v6())] {
-            let destination = SocketAddr::new(ip, port);
-            let seen = pod.load(&["connect", &destination.to_string()])?;
-            assert_eq!(seen["read"], "ok", "{seen}");
-            let is_it = |connection: &Connection| {
-                connection.peer.ip() == client
-                    && connection.destination == destination
-                    && connection.direction == Direction::Outbound
-            };
-            proxy.wait_for("the connection", |event| match event {
-                Event::Connection(connection) if is_it(connection) => Some(()),
-                _ => None,
-            })?;
-        }
-        Ok(())
-    }
-}
-
-fn assert_passed(answer: &Answer, pod: &Pod) {
-    assert!(answer.success, "{}", answer.error());
-    assert_eq!(answer.printed, Plugin::previous(pod));
-}
+use crate::scene::{QUICK, Scene, assert_passed};
 
 #[test]
 fn a_pod_is_captured_before_add_returns() -> Result<()> {
@@ -260,6 +177,39 @@ fn other_commands_and_garbage_are_answered_without_an_agent() -> Result<()> {
     assert!(versions.success);
     assert_eq!(versions.printed["cniVersion"], "1.0.0");
     assert_eq!(versions.printed["supportedVersions"][6], "1.1.0");
+    Ok(())
+}
+
+#[test]
+fn the_plugin_is_the_same_under_istios_name_and_in_every_version() -> Result<()> {
+    if !requires::root("the_plugin_is_the_same_under_istios_name_and_in_every_version") {
+        return Ok(());
+    }
+    let scene = Scene::new()?;
+    let alias = scene
+        .plugin
+        .clone()
+        .called(&scene.node.run_dir().join("bin"), "istio-cni")?;
+    let pod = scene.sandbox("web")?;
+    let versions = alias.call("VERSION")?.printed["supportedVersions"].clone();
+    for version in versions.as_array().context("a list of versions")? {
+        let version = version.as_str().context("a version")?;
+        let answer = alias
+            .clone()
+            .with("cniVersion", version)
+            .with("type", "meshgate-cni")
+            .add(&pod)?;
+        assert!(answer.success, "{version}: {}", answer.error());
+        assert_eq!(answer.printed["cniVersion"], version);
+        let v4 = format!("{}/24", pod.v4());
+        let told = [&answer.printed["ips"][0]["address"], &answer.printed["ip4"]["ip"]];
+        assert!(
+            told.into_iter().any(|told| *told == json!(v4)),
+            "{version}: {}",
+            answer.printed
+        );
+    }
+    assert!(scene.served()?.contains(pod.uid()));
     Ok(())
 }
 
