@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use agent_core::cni::config::{Config, LOG_FILE, LOG_SOCKET};
@@ -61,7 +60,8 @@ impl Log {
             // The file is for what is worth keeping, whatever the level.
             let kept = self.text(level.map(|level| level.min(Level::Info)));
             let _ = log_file::append(&config.run_dir.join(LOG_FILE), kept.concat().as_bytes());
-            send(&config.run_dir.join(LOG_SOCKET), &text);
+            let socket = config.run_dir.join(LOG_SOCKET);
+            let _ = notify::drop_off(&socket, AGENT_TIMEOUT, log::PATH, &log::encode(&text));
         }
     }
 
@@ -71,13 +71,6 @@ impl Log {
             .filter(|line| Some(line.level) <= level)
             .map(|line| format!("{}\n", line.json()))
             .collect()
-    }
-}
-
-/// Hands the lines to the agent, if it takes logs, and does not wait for its answer.
-fn send(socket: &Path, lines: &[String]) {
-    if socket.exists() {
-        let _ = notify::drop_off(socket, AGENT_TIMEOUT, log::PATH, &log::encode(lines));
     }
 }
 

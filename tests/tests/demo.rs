@@ -149,3 +149,20 @@ fn a_quick_enrolment_has_the_documented_fields() -> Result<()> {
     }
     Ok(())
 }
+
+#[test]
+fn a_quick_measurement_of_the_plugin_has_the_documented_fields() -> Result<()> {
+    if !requires::root("a_quick_measurement_of_the_plugin_has_the_documented_fields") {
+        return Ok(());
+    }
+    let (out, remains) = run("meshgate-bench", &["cni", "--quick", "-o", "json"])?;
+    assert!(remains.is_empty(), "{remains:?}");
+    let report: Value = serde_json::from_str(&out)?;
+    for row in ["nothing", "start", "outside", "inside", "at_once"] {
+        for field in ["p50_ms", "p99_ms", "process_cpu_ms", "agent_cpu_ms"] {
+            assert!(report["rows"][row][field].is_f64(), "{row} {field}: {out}");
+        }
+    }
+    assert_eq!(report["targets"].as_array().context("targets")?.len(), 5, "{out}");
+    Ok(())
+}

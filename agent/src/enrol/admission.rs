@@ -172,7 +172,7 @@ impl Handle {
             awaited: match waiting.count() {
                 0 | 1 => reason,
                 count => format!(
-                    "{reason}; {count} pods of this node wait for it, which takes one after the other"
+                    "{reason}; {count} pods of this node wait for it, and it takes one after the other"
                 ),
             },
         }

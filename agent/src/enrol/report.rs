@@ -59,9 +59,9 @@ fn reason(wish: &Wish, have: &Have, state: State) -> Option<String> {
     match (wish, state) {
         (Wish::Outside(reason), _) => Some(format!("the pod {reason}")),
         (Wish::Captured(capture), State::Waiting) if have.netns.is_none() => Some(unfound(capture)),
-        (Wish::Captured(_), State::Waiting) => {
-            Some("the proxy has not answered yet: it is slow or busy".to_owned())
-        }
+        (Wish::Captured(_), State::Waiting) => Some(
+            "the proxy has not answered yet: it is slow or busy, see its log and its CPU limit".to_owned(),
+        ),
         (Wish::Captured(_), State::Pending) if have.proxy == ProxyView::Awaited => Some(
             "no proxy has confirmed the pod since the agent started; is ztunnel running on this node?"
                 .to_owned(),

@@ -1,5 +1,7 @@
 //! The main job from a real API server's watch events.
 
+mod admission;
 mod enrolment;
+mod istio;
 mod outages;
 mod scene;
