@@ -14,11 +14,22 @@ use crate::wait::readable;
 /// Where the first file system of this type is mounted, by the text of /proc/self/mounts.
 #[must_use]
 pub fn mount_of(mounts: &str, kind: &str) -> Option<PathBuf> {
-    mounts.lines().find_map(|line| {
+    all_mounts_of(mounts, kind).next()
+}
+
+fn all_mounts_of(mounts: &str, kind: &str) -> impl Iterator<Item = PathBuf> {
+    mounts.lines().filter_map(move |line| {
         let mut fields = line.split(' ').skip(1);
         let (path, found) = (fields.next()?, fields.next()?);
         (found == kind).then(|| PathBuf::from(path))
     })
+}
+
+/// Where the hierarchies of cgroup v1 are mounted, on machines that have some: runtimes make a pod's folder in each.
+#[must_use]
+pub fn v1_mounts() -> Vec<PathBuf> {
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    all_mounts_of(&mounts, "cgroup").collect()
 }
 
 /// Where cgroup v2 is mounted.
@@ -90,8 +101,8 @@ fn wait_until_empty(path: &Path) -> bool {
     }
 }
 
-/// Removes a tree of folders from its leaves up: files in cgroupfs cannot be removed and need not be.
-fn remove_folders(path: &Path) {
+/// Removes a tree of folders without processes from its leaves up: files in cgroupfs cannot be removed and need not be.
+pub fn remove_folders(path: &Path) {
     for entry in fs::read_dir(path).into_iter().flatten().flatten() {
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             remove_folders(&entry.path());
@@ -110,6 +121,8 @@ mod tests {
                       cgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\n";
         assert_eq!(mount_of(mounts, "cgroup2"), Some("/sys/fs/cgroup/unified".into()));
         assert_eq!(mount_of(mounts, "bpf"), None);
+        let v1: Vec<_> = all_mounts_of(mounts, "cgroup").collect();
+        assert_eq!(v1, [PathBuf::from("/sys/fs/cgroup/cpu")]);
         assert_eq!(
             mount_of("none /elsewhere cgroup2\n", "cgroup2"),
             Some("/elsewhere".into())

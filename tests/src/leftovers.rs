@@ -38,6 +38,9 @@ impl Parts {
     /// Kills the processes, then removes pins, namespaces and folders. Whatever is gone already is fine.
     pub fn remove(&self) {
         cgroup::remove(&self.cgroup);
+        for folder in self.cgroups_v1() {
+            cgroup::remove_folders(&folder);
+        }
         let _ = fs::remove_dir_all(&self.bpffs);
         for name in names_in(Path::new(netns::FOLDER)) {
             if name == self.name
@@ -51,11 +54,20 @@ impl Parts {
         let _ = fs::remove_dir_all(&self.run);
     }
 
+    /// Folders in the cgroup v1 hierarchies, which a container runtime makes. Their processes are in [`Parts::cgroup`]
+    /// too.
+    fn cgroups_v1(&self) -> Vec<PathBuf> {
+        let mounts = cgroup::v1_mounts().into_iter();
+        mounts.map(|mount| mount.join(&self.name)).collect()
+    }
+
     /// What is still there, as text for people: empty when nothing is.
     #[must_use]
     pub fn remains(&self) -> Vec<String> {
+        let v1 = self.cgroups_v1();
         let folders = [&self.cgroup, &self.bpffs, &self.run]
             .into_iter()
+            .chain(&v1)
             .filter(|path| path.exists());
         let namespaces = names_in(Path::new(netns::FOLDER)).into_iter();
         let mine = namespaces.filter(|name| owner(name).is_some() && name.starts_with(&self.name));
@@ -76,9 +88,9 @@ pub fn sweep(cgroups: &Path, bpffs: &Path) {
             std::env::temp_dir(),
             netns::FOLDER.into(),
         ];
+        let folders = folders.into_iter().chain(cgroup::v1_mounts());
         let mut nodes: Vec<String> = folders
-            .iter()
-            .flat_map(|folder| names_in(folder))
+            .flat_map(|folder| names_in(&folder))
             .filter_map(node_of)
             .collect();
         nodes.sort();

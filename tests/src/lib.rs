@@ -15,6 +15,10 @@ pub mod escape;
 pub mod moments;
 pub mod cluster;
 
+pub mod containerd;
+pub mod cri;
+pub mod oci;
+
 pub mod envoy;
 pub mod iptables;
 pub mod ztunnel;
@@ -40,6 +44,7 @@ pub mod wait;
 
 pub use agent::Agent;
 pub use cluster::Cluster;
+pub use containerd::Containerd;
 pub use maps::Maps;
 pub use mesh::Mesh;
 pub use node::Node;

@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::leftovers::{PREFIX, Parts, sweep};
 use crate::netns::Netns;
 use crate::pod::Pod;
-use crate::spec::{PodSpec, namespace_manifest};
+use crate::spec::{Identity, PodSpec, namespace_manifest};
 use crate::{cgroup, programs, sys};
 
 /// Numbers the nodes of this process.
@@ -185,8 +185,26 @@ impl Node {
     /// # Errors
     /// When its parts cannot be made.
     pub fn sandbox(&self, spec: PodSpec) -> Result<Pod> {
+        let identity = self.identity(&spec);
+        Pod::sandbox(self, spec, identity)
+    }
+
+    /// What Kubernetes calls the next pod; it has no addresses yet.
+    pub(crate) fn identity(&self, spec: &PodSpec) -> Identity {
         let number = self.pods.fetch_add(1, Ordering::Relaxed) + 1;
-        Pod::sandbox(self, spec, number)
+        let new = || {
+            format!(
+                "{:08x}-{:04x}-4000-8000-{number:012x}",
+                std::process::id(),
+                self.subnet()
+            )
+        };
+        Identity {
+            uid: spec.uid.clone().unwrap_or_else(new),
+            node: self.name().to_owned(),
+            ips: Vec::new(),
+            number,
+        }
     }
 
     /// Writes the pods' manifests, each in one step, for the file source.

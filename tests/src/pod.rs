@@ -35,12 +35,9 @@ pub struct Pod {
 }
 
 impl Pod {
-    /// Makes the sandbox of the `number`th pod of a node.
-    pub(crate) fn sandbox(node: &Node, spec: PodSpec, number: u32) -> Result<Self> {
-        let uid = spec
-            .uid
-            .clone()
-            .unwrap_or_else(|| uid(std::process::id(), node.subnet(), number));
+    /// Makes the sandbox of a pod of a node, and gives it its addresses.
+    pub(crate) fn sandbox(node: &Node, spec: PodSpec, mut identity: Identity) -> Result<Self> {
+        let (uid, number) = (&identity.uid, identity.number);
         let netns = Netns::create(&format!("{}.{}", node.name(), spec.name))?;
         let slice = cgroup::create(node.cgroup().join(format!("kubepods/pod{uid}")))?;
         let container = cgroup::create(slice.join(format!("{number:064x}")))?;
@@ -54,17 +51,11 @@ impl Pod {
             netns.name()
         ))?;
         netns.ip(&eth0(node.subnet(), v4.as_deref(), v6.as_deref()))?;
-        let ips = [v4, v6]
+        identity.ips = [v4, v6]
             .iter()
             .flatten()
             .map(|ip| ip.parse())
             .collect::<Result<Vec<IpAddr>, _>>()?;
-        let identity = Identity {
-            uid,
-            node: node.name().to_owned(),
-            ips,
-            number,
-        };
         Ok(Self {
             spec,
             identity,
@@ -293,11 +284,6 @@ fn eth0(subnet: u32, v4: Option<&str>, v6: Option<&str>) -> String {
         script += &format!("addr add {v6}/64 dev eth0 nodad\nroute add default via fd00:{subnet}::1\n");
     }
     script
-}
-
-/// A UID that no other pod of this machine has now.
-fn uid(process: u32, node: u32, pod: u32) -> String {
-    format!("{process:08x}-{node:04x}-4000-8000-{pod:012x}")
 }
 
 fn enter(command: &mut Command, netns: &Netns, cgroup: &Path) -> Result<()> {

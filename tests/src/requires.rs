@@ -1,6 +1,8 @@
 //! What a test needs of the machine: it either runs or says loudly that it was skipped and why.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+use crate::containerd::REFERENCE_PLUGINS;
 
 /// Prints that a test is skipped, in the one form that the test summary counts: `SKIPPED name: why`.
 pub fn skip(test: &str, why: &str) {
@@ -39,6 +41,25 @@ pub fn command(test: &str, name: &str) -> bool {
     let found = std::env::split_paths(&folders).any(|folder| folder.join(name).is_file());
     if !found {
         skip(test, &format!("{name} is not installed"));
+    }
+    found
+}
+
+/// Whether containerd, what it runs and the reference CNI plugins are installed, for a [`crate::Containerd`], which needs
+/// root too. Says so when something is missing.
+#[must_use]
+pub fn container_runtime(test: &str) -> bool {
+    let programs = ["containerd", "ctr", "runc", "iptables", "unshare", "ldd"];
+    if !root(test) || !programs.iter().all(|program| command(test, program)) {
+        return false;
+    }
+    let plugins = Path::new(REFERENCE_PLUGINS);
+    let found = plugins.join("bridge").is_file();
+    if !found {
+        skip(
+            test,
+            &format!("there are no CNI plugins in {}", plugins.display()),
+        );
     }
     found
 }

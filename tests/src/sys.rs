@@ -28,6 +28,21 @@ pub fn enter_on_exec(command: &mut Command, netns: OwnedFd, cgroup: Option<Owned
     }
 }
 
+/// Moves the process that `command` starts into a mount namespace.
+pub fn enter_mounts_on_exec(command: &mut Command, mounts: OwnedFd) {
+    let enter = move || {
+        Ok(move_into_link_name_space(
+            mounts.as_fd(),
+            Some(LinkNameSpaceType::Mount),
+        )?)
+    };
+    // SAFETY: the closure runs between fork and exec and makes one plain system call on a descriptor that it owns; it
+    // neither allocates nor locks.
+    unsafe {
+        command.pre_exec(enter);
+    }
+}
+
 /// Sets a socket option that is an int.
 ///
 /// # Errors

@@ -1,15 +1,16 @@
 //! The fixtures themselves: pods on a node reach each other, and a node leaves nothing behind.
 
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::process::Command;
 use std::time::Instant;
 
 use anyhow::Result;
 use rustix::process::Signal;
 use serde_json::Value;
+use tests::containerd::{Main, Network};
 use tests::process::Process;
 use tests::spec::Families;
-use tests::{Node, PodSpec, requires};
+use tests::{Containerd, Node, PodSpec, requires};
 
 #[test]
 fn pods_and_the_node_reach_each_other_over_the_bridge() -> Result<()> {
@@ -37,6 +38,37 @@ fn pods_and_the_node_reach_each_other_over_the_bridge() -> Result<()> {
 }
 
 #[test]
+fn a_container_runtime_makes_pods_and_is_gone_with_its_node() -> Result<()> {
+    if !requires::container_runtime("a_container_runtime_makes_pods_and_is_gone_with_its_node") {
+        return Ok(());
+    }
+    let node = Node::new()?;
+    let parts = node.parts();
+    let mut containerd = Containerd::start(&node, &Network::new(&node, Main::Bridge))?;
+    let mut pod = containerd.pod(&node, PodSpec::new("web"))?.host_port(8080, 80);
+    pod.run()?;
+    pod.serve("server", &["--listen", "[::]:80", "--banner", "hello"])?;
+    // What it made goes on without it.
+    containerd.restart()?;
+    let ip = |text: String| text.parse::<IpAddr>();
+    let direct = pod.ips().iter().map(|ip| SocketAddr::new(*ip, 80));
+    let node_port = SocketAddr::new(ip(format!("10.{}.0.1", node.subnet()))?, 8080);
+    for destination in direct.chain([node_port]) {
+        let seen = node.load(&["connect", &destination.to_string()])?;
+        assert_eq!(seen["reply"]["banner"], "hello", "{destination}: {seen}");
+        assert_eq!(seen["reply"]["netns"], pod.cookie()?, "{destination}: {seen}");
+    }
+    let cgroup = std::fs::read_to_string(format!("/proc/{}/cgroup", pod.pause_pid()?))?;
+    let own = format!("0::/{}/kubepods/pod{}/", node.name(), pod.uid());
+    assert!(cgroup.contains(&own), "{cgroup}");
+    drop((containerd, node));
+    assert_eq!(parts.remains(), [""; 0]);
+    let mounts = std::fs::read_to_string("/proc/self/mounts")?;
+    assert!(!mounts.contains(&parts.name), "{mounts}");
+    Ok(())
+}
+
+#[test]
 fn a_pod_has_the_families_asked_for_and_processes_of_its_own() -> Result<()> {
     if !requires::root("a_pod_has_the_families_asked_for_and_processes_of_its_own") {
         return Ok(());
@@ -44,7 +76,7 @@ fn a_pod_has_the_families_asked_for_and_processes_of_its_own() -> Result<()> {
     let node = Node::new()?;
     let v4 = node.pod_with(PodSpec::new("v4").families(Families::V4))?;
     let v6 = node.pod_with(PodSpec::new("v6").families(Families::V6))?;
-    assert!(v4.ips().iter().all(std::net::IpAddr::is_ipv4) && v6.ips().iter().all(std::net::IpAddr::is_ipv6));
+    assert!(v4.ips().iter().all(IpAddr::is_ipv4) && v6.ips().iter().all(IpAddr::is_ipv6));
     assert_eq!(
         v4.load(&["connect", "[fd00:ffff::1]:80"])?["connect"],
         "ENETUNREACH"

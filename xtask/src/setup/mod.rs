@@ -3,6 +3,7 @@
 mod envoy;
 mod kube;
 mod programs;
+mod runtime;
 
 use clap::ValueEnum;
 
@@ -45,7 +46,13 @@ pub(crate) struct Item {
 /// What building needs.
 pub(crate) const BUILD: &[Item] = &[programs::LINTERS, programs::BPF_RUST, programs::BPF_LINKER];
 /// What end-to-end tests, the demo and the benchmarks need, except for the API server.
-pub(crate) const TESTS: &[Item] = &[programs::IP, programs::IPTABLES, programs::BPFTOOL, envoy::ITEM];
+pub(crate) const TESTS: &[Item] = &[
+    programs::IP,
+    programs::IPTABLES,
+    programs::BPFTOOL,
+    runtime::ITEM,
+    envoy::ITEM,
+];
 /// What tests with a real API server need; minutes the first time.
 pub(crate) const KUBE: &[Item] = &[kube::ITEM];
 /// Puts what belongs to a line of the list under its text.

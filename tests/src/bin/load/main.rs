@@ -15,6 +15,7 @@ use std::io::Read;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 use tests::tuning;
+use tokio::signal::unix::{SignalKind, signal};
 
 /// Servers, clients and load for pods.
 #[derive(Debug, Parser)]
@@ -34,6 +35,8 @@ struct Options {
 enum Verb {
     /// Does nothing until stdin closes: keeps a pod's namespace and cgroup alive.
     Pause,
+    /// Does nothing until SIGTERM: the pause of a container, whose stdin is closed.
+    Sleep,
     /// Listens; prints `ready` once it does.
     Server(server::Options),
     /// Makes one connection and tells what both ends see.
@@ -56,6 +59,7 @@ fn main() -> Result<()> {
     tuning::raise_open_files()?;
     match options.verb {
         Verb::Pause => Ok(std::io::stdin().read_to_end(&mut Vec::new()).map(drop)?),
+        Verb::Sleep => sleep(),
         Verb::Server(options) => server::run(options),
         Verb::Connect(options) => connect::run(&options),
         Verb::Crr(options) => rates::crr(&options),
@@ -64,4 +68,15 @@ fn main() -> Result<()> {
         Verb::Hold(options) => hold::run(&options),
         Verb::Reuse(options) => reuse::run(&options),
     }
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn sleep() -> Result<()> {
+    terminated().await
+}
+
+/// Waits for SIGTERM, which the first process of a container does not hear unless it asks for it (pid_namespaces(7)).
+async fn terminated() -> Result<()> {
+    signal(SignalKind::terminate())?.recv().await;
+    Ok(())
 }

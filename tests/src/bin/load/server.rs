@@ -76,7 +76,7 @@ struct Server {
     netns: u64,
 }
 
-/// Listens and serves for ever. Prints `ready`, or fails with the error of bind.
+/// Listens and serves until SIGTERM. Prints `ready`, or fails with the error of bind.
 #[tokio::main(flavor = "current_thread")]
 pub(crate) async fn run(options: Options) -> Result<()> {
     let listeners = options
@@ -97,7 +97,7 @@ pub(crate) async fn run(options: Options) -> Result<()> {
         tokio::spawn(server.clone().accept(listener));
     }
     println!("ready");
-    std::future::pending().await
+    crate::terminated().await
 }
 
 fn listener(options: &Options, address: SocketAddr) -> Result<TcpListener> {
