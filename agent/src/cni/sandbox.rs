@@ -7,7 +7,8 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{Mode, OFlags, open};
+use rustix::fs::{Mode, OFlags, ResolveFlags, open, openat2};
+use rustix::io::Errno;
 
 use crate::netns::NetnsId;
 use crate::netns::enter::{EnterError, inspect};
@@ -67,8 +68,11 @@ pub(super) fn open_netns(
     node: NetnsId,
     addresses: &[IpAddr],
 ) -> Result<Netns, SandboxError> {
-    let path = host_root.join(path.trim_start_matches('/'));
-    let fd = open_file(&path).map_err(|source| SandboxError::Open {
+    let (opened, path) = (
+        open_file(host_root, path),
+        host_root.join(path.trim_start_matches('/')),
+    );
+    let fd = opened.map_err(|source| SandboxError::Open {
         path: path.clone(),
         source,
     })?;
@@ -96,10 +100,30 @@ pub(super) fn open_netns(
     })
 }
 
-/// Never waits, as opening a pipe would.
-fn open_file(path: &Path) -> io::Result<OwnedFd> {
+/// Opens a file of the node as a process of the node would: `/var/run` is a link to `/run` there, and not to the
+/// agent's. Never waits, as opening a pipe would.
+fn open_file(root: &Path, path: &str) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    Ok(open(path, flags, Mode::empty())?)
+    let plain = || {
+        Ok(open(
+            root.join(path.trim_start_matches('/')),
+            flags,
+            Mode::empty(),
+        )?)
+    };
+    if root == Path::new("/") {
+        return plain();
+    }
+    let folder = open(
+        root,
+        OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
+        Mode::empty(),
+    )?;
+    match openat2(folder, path, flags, Mode::empty(), ResolveFlags::IN_ROOT) {
+        // A link of procfs, /proc/<pid>/ns/net: it leads to no path, and is not followed within a root (openat2(2)).
+        Err(Errno::XDEV | Errno::LOOP) => plain(),
+        opened => Ok(opened?),
+    }
 }
 
 #[cfg(test)]
@@ -156,5 +180,26 @@ mod tests {
                 .contains(&format!("{}: No such file", expected.display())),
             "{error}"
         );
+    }
+
+    #[test]
+    fn links_of_the_node_lead_to_the_node() {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(root.path().join("run/netns")).unwrap();
+        std::fs::create_dir_all(root.path().join("var")).unwrap();
+        std::fs::write(root.path().join("run/netns/cni-1"), "").unwrap();
+        std::os::unix::fs::symlink("/run", root.path().join("var/run")).unwrap();
+        open_file(root.path(), "/var/run/netns/cni-1").unwrap();
+        let missing = open_file(root.path(), "/var/run/netns/cni-2").unwrap_err();
+        assert_eq!(missing.kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn a_namespace_is_found_by_its_process_too() {
+        let root = format!("/proc/{}/root", std::process::id());
+        let path = format!("/proc/{}/ns/net", std::process::id());
+        let opened = open_file(Path::new(&root), &path).unwrap();
+        let own = std::fs::File::open("/proc/self/ns/net").unwrap();
+        assert_eq!(NetnsId::of(&opened).unwrap(), NetnsId::of(&own).unwrap());
     }
 }
