@@ -95,12 +95,28 @@ impl Containerd {
             link_plugins(&containerd.bin_dir)?;
         }
         if let Some(network) = &options.network {
-            fs::write(containerd.conf_dir.join("10-test.conflist"), network.to_string())?;
+            containerd.write_network(network)?;
         }
         fs::write(containerd.folder.join("config.toml"), containerd.config())?;
         containerd.restart()?;
         containerd.import(IMAGE, image::tarball()?)?;
         Ok(containerd)
+    }
+
+    /// Gives pods another network from now on, and restarts.
+    ///
+    /// # Errors
+    /// As [`Containerd::restart`].
+    pub fn set_network(&mut self, network: &Network) -> Result<()> {
+        self.write_network(&network.conflist())?;
+        self.restart()
+    }
+
+    fn write_network(&self, conflist: &Value) -> Result<()> {
+        Ok(fs::write(
+            self.conf_dir.join("10-test.conflist"),
+            conflist.to_string(),
+        )?)
     }
 
     /// Kills it, if it runs, starts it, and waits until it answers. Containers go on meanwhile.

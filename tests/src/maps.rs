@@ -54,10 +54,18 @@ impl<'a> Maps<'a> {
     /// # Errors
     /// When the pod has no counters or there is none of this name.
     pub fn counter(self, pod: &Pod, name: &str) -> Result<u64> {
-        let cookie = pod.netns().cookie()?;
+        let counter = self.counter_of(pod.netns().cookie()?, name);
+        counter.with_context(|| pod.name().to_owned())
+    }
+
+    /// A counter of the pod in the network namespace with this cookie.
+    ///
+    /// # Errors
+    /// As [`Maps::counter`].
+    pub fn counter_of(self, cookie: u64, name: &str) -> Result<u64> {
         let rows = self.dump("COUNTERS")?;
         let row = rows.iter().find(|row| row["netns_cookie"] == cookie);
-        let row = row.with_context(|| format!("{} has no counters", pod.name()))?;
+        let row = row.with_context(|| format!("the pod in {cookie} has no counters"))?;
         row["counters"][name]
             .as_u64()
             .with_context(|| format!("no counter {name}"))

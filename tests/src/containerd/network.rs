@@ -135,5 +135,7 @@ pub fn meshgate(node: &Node) -> Value {
 /// When the kernel refuses it.
 pub fn uplink(node: &Node) -> anyhow::Result<()> {
     node.netns()
-        .ip(&format!("link add {UPLINK} type dummy\nlink set {UPLINK} up\n"))
+        .ip(&format!(
+            "link add {UPLINK} type veth peer name {UPLINK}-peer\nlink set {UPLINK} up\nlink set {UPLINK}-peer up\n"
+        ))
 }

@@ -31,8 +31,10 @@ pub struct RuntimePod {
     /// Its addresses are those of the sandbox.
     identity: Identity,
     config: PodSandboxConfig,
-    /// None before the first and after the last.
+    /// The one that runs.
     sandbox: Option<String>,
+    /// Those before it, which were stopped and not removed.
+    stopped: Vec<String>,
 }
 
 /// A container that was started.
@@ -67,14 +69,6 @@ impl Containerd {
                 servers: vec!["10.96.0.10".to_owned()],
             }),
             port_mappings: Vec::new(),
-            // As kubelet's: containerd tells the CNI plugins no UID before 1.7, the labels do.
-            labels: [
-                ("io.kubernetes.pod.name", &spec.name),
-                ("io.kubernetes.pod.namespace", &spec.namespace),
-                ("io.kubernetes.pod.uid", &identity.uid),
-            ]
-            .map(|(key, value)| (key.to_owned(), value.clone()))
-            .into(),
             linux: Some(LinuxPodSandboxConfig {
                 cgroup_parent: format!("/{}/kubepods/pod{}", group.display(), identity.uid),
             }),
@@ -85,6 +79,7 @@ impl Containerd {
             identity,
             config,
             sandbox: None,
+            stopped: Vec::new(),
         })
     }
 }
@@ -100,8 +95,7 @@ impl RuntimePod {
         self
     }
 
-    /// Has its sandbox made: the CNI plugins are called meanwhile. When it has one already, the next is made, as when
-    /// kubelet finds the old one dead.
+    /// Has its sandbox made: the CNI plugins are called meanwhile.
     ///
     /// # Errors
     /// What the runtime says, with what a plugin said.
@@ -120,15 +114,26 @@ impl RuntimePod {
         Ok(())
     }
 
-    /// Writes its manifest as kubelet would report it now.
+    /// Writes its manifest as kubelet would report it now, or when it had its last sandbox.
     ///
     /// # Errors
     /// When the file cannot be written.
     pub fn apply(&self, node: &Node) -> Result<()> {
-        let manifest = match self.sandbox {
-            Some(_) => pod_manifest(&self.spec, &self.identity),
-            None => scheduled_manifest(&self.spec, &self.identity),
+        let manifest = if self.ips().is_empty() {
+            scheduled_manifest(&self.spec, &self.identity)
+        } else {
+            pod_manifest(&self.spec, &self.identity)
         };
+        node.write(&self.file_name(), &manifest)
+    }
+
+    /// Writes its manifest as kubelet reports it when all its containers have ended well, with the address that it had.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn apply_succeeded(&self, node: &Node) -> Result<()> {
+        let mut manifest = pod_manifest(&self.spec, &self.identity);
+        manifest["status"]["phase"] = "Succeeded".into();
         node.write(&self.file_name(), &manifest)
     }
 
@@ -152,7 +157,8 @@ impl RuntimePod {
             config: Some(ContainerConfig {
                 metadata: Some(ContainerMetadata {
                     name: name.to_owned(),
-                    attempt: 0,
+                    // As if each sandbox had restarted each container.
+                    attempt: self.config.metadata.as_ref().map_or(0, |pod| pod.attempt),
                 }),
                 image: Some(ImageSpec {
                     image: IMAGE.to_owned(),
@@ -225,27 +231,31 @@ impl RuntimePod {
         Ok((status.state, status.exit_code))
     }
 
-    /// Stops its containers and gives its addresses back; the CNI plugins are called meanwhile. The next sandbox has the
-    /// next number.
+    /// Stops its containers and gives its addresses back; the CNI plugins are called meanwhile. Its next sandbox has the
+    /// next number, as after a failure that kubelet noticed.
     ///
     /// # Errors
     /// What the runtime says.
     pub fn stop(&mut self) -> Result<(), Status> {
         let pod_sandbox_id = self.id()?;
-        self.cri.call(StopPodSandboxRequest { pod_sandbox_id })?;
+        self.cri.call(StopPodSandboxRequest {
+            pod_sandbox_id: pod_sandbox_id.clone(),
+        })?;
+        self.sandbox = None;
+        self.stopped.push(pod_sandbox_id);
+        if let Some(metadata) = &mut self.config.metadata {
+            metadata.attempt += 1;
+        }
         Ok(())
     }
 
-    /// Removes its sandbox with its containers, and with their cgroup, as kubelet does.
+    /// Removes the sandboxes that were stopped, with their containers.
     ///
     /// # Errors
     /// What the runtime says.
     pub fn remove(&mut self) -> Result<(), Status> {
-        let pod_sandbox_id = self.id()?;
-        self.cri.call(RemovePodSandboxRequest { pod_sandbox_id })?;
-        self.sandbox = None;
-        if let Some(metadata) = &mut self.config.metadata {
-            metadata.attempt += 1;
+        for pod_sandbox_id in std::mem::take(&mut self.stopped) {
+            self.cri.call(RemovePodSandboxRequest { pod_sandbox_id })?;
         }
         Ok(())
     }

@@ -84,9 +84,6 @@ pub struct PodSandboxConfig {
     /// Ports of the node that lead to it.
     #[prost(message, repeated, tag = "5")]
     pub port_mappings: Vec<PortMapping>,
-    /// Labels.
-    #[prost(map = "string, string", tag = "6")]
-    pub labels: HashMap<String, String>,
     /// What concerns Linux.
     #[prost(message, optional, tag = "8")]
     pub linux: Option<LinuxPodSandboxConfig>,
