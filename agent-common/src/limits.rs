@@ -4,6 +4,9 @@
 pub const PODS: usize = 4096;
 /// Addresses of enrolled pods: room for four each.
 pub const ADDRESSES: usize = 4 * PODS;
+/// Key of the entry in `COUNTERS` with the sums of pods that are gone, so that the node's sums only grow. No network
+/// namespace has this cookie, and no program counts there.
+pub const GONE: u64 = u64::MAX;
 /// Networks that one agent can know.
 pub const NETWORKS: usize = 1024;
 /// Connections between connect and accept, at a time.

@@ -1,7 +1,8 @@
 //! The rules of the agent, pure: no I/O, no clock, no kernel, no Kubernetes client.
 //!
 //! In reading order: [`ids`], [`facts`], [`labels`], [`selector`], [`enrolment`], [`network`], [`address`], [`wish`],
-//! [`catalog`], [`plan`], [`problem`], [`cgroup_path`], [`entry`], [`cni`].
+//! [`catalog`], [`plan`], [`problem`], [`cgroup_path`], [`entry`], [`cni`],
+//! [`log_level`].
 
 pub mod address;
 pub mod catalog;
@@ -12,6 +13,7 @@ pub mod entry;
 pub mod facts;
 pub mod ids;
 pub mod labels;
+pub mod log_level;
 pub mod network;
 pub mod plan;
 pub mod problem;

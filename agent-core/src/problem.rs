@@ -37,6 +37,27 @@ pub enum ProblemKind {
     AddressConflict,
 }
 
+impl ProblemKind {
+    /// All sorts.
+    pub const ALL: [Self; 4] = [
+        Self::SourceStale,
+        Self::BadObject,
+        Self::AnnotationIgnored,
+        Self::AddressConflict,
+    ];
+
+    /// The name, as in JSON.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::SourceStale => "source_stale",
+            Self::BadObject => "bad_object",
+            Self::AnnotationIgnored => "annotation_ignored",
+            Self::AddressConflict => "address_conflict",
+        }
+    }
+}
+
 impl Problem {
     pub(crate) fn source_stale(problem: &str) -> Self {
         Self {

@@ -51,7 +51,7 @@ pub(crate) static TRUSTED: HashMap<Flow, Trusted, { limits::TRUSTED }, ON_DEMAND
 #[btf_map]
 pub(crate) static SOCKETS: SkStorage<Socket> = SkStorage::new();
 
-/// Decisions by pod.
+/// Decisions by pod, of the node itself, and of pods that are gone.
 #[btf_map]
-pub(crate) static COUNTERS: PerCpuHashMap<NetnsKey, PodCounters, { limits::PODS + 1 }, ON_DEMAND> =
+pub(crate) static COUNTERS: PerCpuHashMap<NetnsKey, PodCounters, { limits::PODS + 2 }, ON_DEMAND> =
     PerCpuHashMap::new();

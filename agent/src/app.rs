@@ -4,12 +4,14 @@
 
 mod account;
 mod cgroups;
-mod logging;
+mod operation;
 mod proxies;
+mod scrape;
 
 use std::fs::File;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
 use agent_core::catalog::Catalog;
 use agent_core::enrolment::Rules;
@@ -19,7 +21,7 @@ use anyhow::Context;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
-use crate::cni::{Admissions, Counters, LogSocket, PluginSocket};
+use crate::cni::{self, Admissions, Counters, LogSocket, PluginSocket};
 use crate::config::{ConfigError, Paths, RunArgs, Source, cgroup2_mount};
 use crate::datapath::kernel::{self, KernelDatapath};
 use crate::enrol::{Enrolment, Handle, Ports};
@@ -27,6 +29,7 @@ use crate::lock;
 use crate::netns::NetnsId;
 use crate::netns::enter::cookie;
 use crate::netns::find::CgroupFinder;
+use crate::ops::{Admitted, Condition, Log, Metrics};
 use crate::ports::PodStatus;
 use crate::source::connection::Connection;
 use crate::source::file::FileSource;
@@ -34,7 +37,9 @@ use crate::source::kube::KubeSource;
 use crate::source::status::{KubeStatus, NoStatus};
 use crate::zds::{self, Zds};
 use account::Account;
+use operation::Operation;
 use proxies::{TurnedAway, on_connect};
+use scrape::Scrape;
 
 /// Facts on their way from the source to the worker.
 const FACTS: usize = 1024;
@@ -43,7 +48,7 @@ const FACTS: usize = 1024;
 ///
 /// # Errors
 /// When it cannot start, or a part that it cannot do without ends.
-pub async fn run(paths: &Paths, args: &RunArgs) -> anyhow::Result<()> {
+pub async fn run(paths: &Paths, args: &RunArgs, log: &Log) -> anyhow::Result<()> {
     let _lock = lock::acquire(&paths.run_dir)?;
     let place = args.place();
     // Before anything is attached: wrong settings change nothing on the node.
@@ -52,12 +57,13 @@ pub async fn run(paths: &Paths, args: &RunArgs) -> anyhow::Result<()> {
         Source::Kube => None,
         Source::File(path) => Some((FileSource::open(&path, place.cluster().clone())?, path)),
     };
+    let operation = Operation::open(paths, args, log)?;
     let (datapath, finder, node_netns) = node(paths, args, &place)?;
     let (facts, received) = mpsc::channel(FACTS);
     let parts = Parts {
         paths,
         args,
-        place: &place,
+        operation,
         datapath,
         finder,
         node_netns,
@@ -85,7 +91,7 @@ pub async fn run(paths: &Paths, args: &RunArgs) -> anyhow::Result<()> {
 struct Parts<'a> {
     paths: &'a Paths,
     args: &'a RunArgs,
-    place: &'a Place,
+    operation: Operation,
     datapath: KernelDatapath,
     finder: CgroupFinder,
     node_netns: NetnsId,
@@ -156,13 +162,14 @@ async fn serve<S: PodStatus + 'static>(
     let Parts {
         paths,
         args,
-        place,
+        operation,
         datapath,
         finder,
         node_netns,
         catalog,
         received,
     } = parts;
+    let (metrics, watch) = (operation.metrics.clone(), operation.watch.clone());
     let worker: Arc<OnceLock<Handle>> = Arc::default();
     let turned_away = TurnedAway::default();
     let zds = Zds::bind(zds_config(args), on_connect(worker.clone(), turned_away.clone()))?;
@@ -176,6 +183,7 @@ async fn serve<S: PodStatus + 'static>(
         finder,
     };
     let (enrolment, handle) = Enrolment::new(catalog, ports, received);
+    let enrolment = enrolment.observed_by(metrics.clone());
     let _ = worker.set(handle.clone());
     let counters = Counters::default();
     let admissions = Admissions::new(
@@ -188,34 +196,50 @@ async fn serve<S: PodStatus + 'static>(
     let account = Account::new(
         paths,
         args,
-        place,
         source_name,
         account::Parts {
             zds: zds.clone(),
             handle: handle.clone(),
             turned_away: turned_away.subscribe(),
             cni: counters.subscribe(),
+            conditions: operation.readiness.watch(),
         },
     );
+    let scrape = Scrape::new(handle.clone(), zds.clone(), counters.subscribe());
     tokio::select! {
         ended = enrolment.run() => ended.context("enrolment"),
         ended = source => ended.context("the source ended"),
         () = proxies::follow(&zds, events, &handle) => anyhow::bail!("the ZDS server ended"),
         never = log_socket.serve(counters.clone()) => match never {},
         never = plugin_socket.serve(counters, move |event| {
-            let admissions = admissions.clone();
-            async move { admissions.admit(event).await }
+            admit(admissions.clone(), metrics.clone(), event)
         }) => match never {},
+        never = operation.serve(scrape) => match never {},
         ended = account.keep() => ended.context("writing the status"),
-        ended = start(&zds, &handle, paths) => ended,
+        ended = start(&zds, &handle, paths, &watch) => ended,
         ended = told_to_stop() => ended,
     }
 }
 
+/// The plugin need not know which of them it was: captured, or not to be.
+async fn admit(admissions: Admissions, metrics: Metrics, event: cni::Event) -> Result<(), cni::Refusal> {
+    let began = Instant::now();
+    let admitted = admissions.admit(event).await;
+    let outcome = match &admitted {
+        Ok(cni::Admitted::Captured) => Admitted::Captured,
+        Ok(cni::Admitted::Outside) => Admitted::Outside,
+        Ok(cni::Admitted::LetThrough) => Admitted::LetThrough,
+        Err(_) => Admitted::Refused,
+    };
+    metrics.admitted(outcome, began.elapsed());
+    admitted.map(drop)
+}
+
 /// Lets the proxies have their snapshots once all pods are known; never ends.
-async fn start(zds: &Zds, handle: &Handle, paths: &Paths) -> anyhow::Result<()> {
+async fn start(zds: &Zds, handle: &Handle, paths: &Paths, watch: &Condition) -> anyhow::Result<()> {
     handle.adopted().await?;
     zds.open_gate();
+    watch.holds();
     let ready = paths.run_dir.join("ready");
     std::fs::write(&ready, []).with_context(|| format!("writing {}", ready.display()))?;
     println!("ready");
@@ -245,6 +269,9 @@ async fn told_to_stop() -> anyhow::Result<()> {
 }
 
 /// Starts the log.
-pub fn log_to_stderr() {
-    logging::start();
+///
+/// # Errors
+/// When its levels are none.
+pub fn log_to_stderr(args: &RunArgs) -> anyhow::Result<Log> {
+    Log::start(&args.ops.log_level, args.ops.log_as_json).context("--log-level (MESHGATE_LOG)")
 }

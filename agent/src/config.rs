@@ -1,5 +1,7 @@
 //! The agent's settings: flags, with the environment variables of the `istio-cni` DaemonSet as their defaults.
 
+mod ops;
+
 use std::path::{Path, PathBuf};
 
 use agent_core::facts::Place;
@@ -9,6 +11,7 @@ use clap::Args;
 mod cni;
 
 pub use cni::CniArgs;
+pub use ops::{OpsArgs, PortError};
 
 /// Where things are on this node: the same for the agent and for commands that read.
 #[derive(Args, Clone, Debug)]
@@ -144,6 +147,9 @@ pub struct RunArgs {
     /// What the CNI plugin is answered
     #[command(flatten)]
     pub cni: CniArgs,
+    /// Health, metrics, log
+    #[command(flatten)]
+    pub ops: OpsArgs,
 }
 
 impl RunArgs {

@@ -2,6 +2,7 @@
 
 pub mod ports;
 pub mod chain;
+mod pod_log;
 pub mod sys;
 pub mod socket_file;
 pub mod netns;
@@ -10,6 +11,7 @@ pub mod zds;
 pub mod source;
 pub mod enrol;
 pub mod cni;
+pub mod ops;
 pub mod config;
 pub mod report;
 pub mod lock;

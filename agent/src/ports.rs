@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use agent_core::entry::{NetnsCookie, PodEntry};
 use agent_core::ids::{PodRef, PodUid};
@@ -133,6 +134,29 @@ pub trait PodStatus: Send + Sync {
     /// # Errors
     /// When the API server refuses or cannot be reached.
     fn write(&self, pod: &PodRef, state: Redirection) -> impl Future<Output = Result<(), PortError>> + Send;
+}
+
+/// What had happened to a pod that was compared with its wish.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reconciled {
+    /// It was seen for the first time.
+    Add,
+    /// It, its namespace or what was done for it changed.
+    Update,
+    /// It is gone.
+    Delete,
+}
+
+/// Who counts what enrolment does.
+pub trait Observer: Send {
+    /// The source told something.
+    fn told(&self);
+
+    /// A pod was compared with its wish.
+    fn reconciled(&self, event: Reconciled);
+
+    /// A pod is served, so long after its network namespace was there.
+    fn enrolled(&self, after: Duration);
 }
 
 /// Finds the network namespace of a pod.

@@ -23,6 +23,9 @@ pub struct Report {
     /// Sockets that the agent made.
     #[serde(default)]
     pub sockets: Vec<PathBuf>,
+    /// What the node needs to be ready for pods.
+    #[serde(default)]
+    pub conditions: Vec<ConditionReport>,
     /// Proxies connected over ZDS.
     pub proxies: Vec<ProxyReport>,
     /// Peers of the ZDS socket that were turned away since the agent started.
@@ -34,6 +37,17 @@ pub struct Report {
     pub pods: Vec<PodReport>,
     /// What is wrong at the moment.
     pub problems: Vec<Problem>,
+}
+
+/// Something that the node needs to be ready for pods.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConditionReport {
+    /// `install`: the CNI plugin is on the node; `watch`: all pods are known and proxies get theirs.
+    pub name: String,
+    /// It holds.
+    pub ready: bool,
+    /// What is missing; empty if nothing.
+    pub missing: String,
 }
 
 /// A proxy.

@@ -76,6 +76,8 @@ fn json_has_the_documented_names_with_and_without_an_agent() -> Result<()> {
     let (code, status) = json_of(&mesh.agent, &["status"])?;
     assert_eq!((code, &status["state"]), (Some(3), &json!("degraded")));
     is_documented("Proxy in `status`", &status["proxies"][0])?;
+    is_documented("Condition in `status`", &status["conditions"][0])?;
+    is_documented("`log-level`", &mesh.agent.cli_json(&["log-level"])?)?;
     fs::remove_file(mesh.node.manifests().join("bad.yaml"))?;
     mesh.agent
         .wait_for("no problem", |status| status.problems.is_empty().then_some(()))?;

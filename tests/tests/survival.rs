@@ -228,7 +228,7 @@ fn agree(mesh: &mut Mesh, pods: &[(Pod, bool)]) -> Result<()> {
         ("PODS", pods),
         ("NAMES", pods),
         ("ADDRESSES", 2 * pods),
-        ("COUNTERS", pods + 1),
+        ("COUNTERS", pods + 2),
         ("LISTENERS", pods),
         ("NETWORKS", 1),
         ("HANDOVER", 0),

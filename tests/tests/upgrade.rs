@@ -92,7 +92,7 @@ fn pods_that_changed_while_the_agent_was_dead_are_put_right() -> Result<()> {
     let old = mesh.agent.cli(&["maps", "get", "--ip", &old_ip.to_string()])?;
     assert_eq!(old.status.code(), Some(1), "{old:?}");
     let pins = Pins::of(&mesh.node);
-    for (map, entries) in [("PODS", 5), ("NAMES", 5), ("ADDRESSES", 9), ("COUNTERS", 6)] {
+    for (map, entries) in [("PODS", 5), ("NAMES", 5), ("ADDRESSES", 9), ("COUNTERS", 7)] {
         assert_eq!(pins.count(map)?, entries, "{map}");
     }
     assert_eq!(pins.link_names("pod").len(), 5);

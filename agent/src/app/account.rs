@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use agent_core::facts::Place;
 use agent_core::plan::State;
 
 use tokio::sync::watch;
@@ -11,7 +10,8 @@ use tokio::sync::watch;
 use crate::cni::Stats;
 use crate::config::{Paths, RunArgs};
 use crate::enrol::{self, Handle};
-use crate::report::{self, CniReport, PodReport, Problem, ProxyReport, Report, ZdsErrors};
+use crate::ops::{self, Control};
+use crate::report::{self, CniReport, ConditionReport, PodReport, Problem, ProxyReport, Report, ZdsErrors};
 use crate::zds::Zds;
 
 /// Changes within this time are written once.
@@ -30,17 +30,24 @@ pub(super) struct Parts {
     pub(super) handle: Handle,
     pub(super) turned_away: watch::Receiver<Vec<Problem>>,
     pub(super) cni: watch::Receiver<Stats>,
+    pub(super) conditions: watch::Receiver<ops::State>,
 }
 
 impl Account {
-    pub(super) fn new(paths: &Paths, args: &RunArgs, place: &Place, source: &str, parts: Parts) -> Self {
+    pub(super) fn new(paths: &Paths, args: &RunArgs, source: &str, parts: Parts) -> Self {
+        let place = args.place();
         let about = Report {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
             cluster: place.cluster().0.clone(),
             node: place.node.name.clone(),
             source: source.to_owned(),
-            sockets: vec![args.zds_socket.clone(), args.plugin_socket(), args.log_socket()],
+            sockets: vec![
+                args.zds_socket.clone(),
+                args.plugin_socket(),
+                args.log_socket(),
+                Control::path(&paths.run_dir),
+            ],
             ..Report::default()
         };
         Self {
@@ -58,7 +65,7 @@ impl Account {
     pub(super) async fn keep(self) -> anyhow::Result<()> {
         let (mut pods, mut problems) = (self.parts.handle.reports(), self.parts.handle.problems());
         let (mut events, mut turned_away) = (self.parts.zds.events(), self.parts.turned_away.clone());
-        let mut cni = self.parts.cni.clone();
+        let (mut cni, mut conditions) = (self.parts.cni.clone(), self.parts.conditions.clone());
         let mut written = None;
         loop {
             let now = self.gather();
@@ -70,6 +77,7 @@ impl Account {
                 changed = problems.changed() => changed?,
                 changed = turned_away.changed() => changed?,
                 changed = cni.changed() => changed?,
+                changed = conditions.changed() => changed?,
                 // A reader that lags has missed nothing that the next gathering does not see.
                 _ = events.recv() => {}
             }
@@ -119,6 +127,7 @@ impl Account {
         problems.extend(known);
         problems.extend(self.parts.handle.reports().borrow().values().filter_map(failed));
         Report {
+            conditions: self.parts.conditions.borrow().iter().map(condition).collect(),
             proxies: proxies.collect(),
             zds_errors: ZdsErrors {
                 protocol: stats.protocol_errors,
@@ -151,6 +160,14 @@ fn failed(report: &enrol::Report) -> Option<Problem> {
         problem: report.error.clone()?,
         fix: "it is tried again by itself, at least every 5 s".to_owned(),
     })
+}
+
+fn condition((name, missing): (&&'static str, &Option<String>)) -> ConditionReport {
+    ConditionReport {
+        name: (*name).to_owned(),
+        ready: missing.is_none(),
+        missing: missing.clone().unwrap_or_default(),
+    }
 }
 
 fn pod(report: &enrol::Report) -> PodReport {

@@ -1,6 +1,7 @@
 //! `meshgate counters`: what was decided for each pod's connections, since it was enrolled.
 
 use agent_common::counters::PodCounters;
+use agent_common::limits::GONE;
 use agent_common::pod::NetnsKey;
 use anyhow::bail;
 use clap::Args;
@@ -59,11 +60,11 @@ fn rows(tables: &Tables) -> anyhow::Result<Vec<Row>> {
         })
         .collect();
     rows.sort_by(|a, b| a.pod.cmp(&b.pod));
-    rows.push(Row {
-        pod: "(node)".to_owned(),
+    rows.extend([("(gone)", GONE), ("(node)", 0)].map(|(name, netns)| Row {
+        pod: name.to_owned(),
         uid: String::new(),
-        counters: of(0),
-    });
+        counters: of(netns),
+    }));
     Ok(rows)
 }
 

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 
 use agent_common::address::AddressKey;
 use agent_common::flow::{Flow, handover};
+use agent_common::limits::GONE;
 use agent_common::pod::NetnsKey;
 use agent_core::ids::NetworkName;
 use anyhow::{Context, bail};
@@ -219,11 +220,12 @@ impl Words<'_> {
 
     fn pod(&self, netns: u64) -> String {
         let unknown = || {
-            if netns == 0 {
-                "(node)".to_owned()
-            } else {
-                String::new()
-            }
+            let name = match netns {
+                0 => "(node)",
+                GONE => "(gone)",
+                _ => "",
+            };
+            name.to_owned()
         };
         self.names
             .get(&NetnsKey { netns })

@@ -6,6 +6,7 @@ pub mod status;
 pub mod pods;
 pub mod maps;
 pub mod counters;
+pub mod log_level;
 pub mod preflight;
 pub mod cleanup;
 
@@ -75,6 +76,12 @@ pub enum Command {
     /// Show what was decided for each pod's connections
     #[command(after_help = "Example: meshgate counters --pod default/web")]
     Counters(counters::CountersArgs),
+    /// Show or change what a running agent logs
+    #[command(
+        name = "log-level",
+        after_help = "Example: meshgate log-level info,zds:debug\nLasts until the agent ends; for ever: --log-level of run."
+    )]
+    LogLevel(log_level::LogLevelArgs),
     /// Check what the kernel offers and what would break the agent
     #[command(
         after_help = "Example: meshgate preflight\nExits with 1 when something needed is missing, 3 when \
@@ -98,6 +105,7 @@ pub fn execute(cli: Cli) -> anyhow::Result<Exit> {
         Command::Pods => pods::execute(paths, format),
         Command::Maps(command) => maps::execute(paths, format, &command),
         Command::Counters(args) => counters::execute(paths, format, &args),
+        Command::LogLevel(args) => log_level::execute(paths, format, &args),
         Command::Preflight => preflight::execute(paths, format),
         Command::Cleanup => cleanup::execute(paths, format),
     }

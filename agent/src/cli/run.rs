@@ -9,10 +9,10 @@ use crate::config::{Paths, RunArgs};
 /// # Errors
 /// When it cannot start, or a part that it cannot do without ends.
 pub fn execute(paths: &Paths, args: &RunArgs) -> anyhow::Result<Exit> {
-    app::log_to_stderr();
+    let log = app::log_to_stderr(args)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    runtime.block_on(app::run(paths, args))?;
+    runtime.block_on(app::run(paths, args, &log))?;
     Ok(Exit::Fine)
 }

@@ -10,7 +10,7 @@ use crate::config::Paths;
 use crate::datapath::pins::Pins;
 use crate::datapath::state::{self, LinkState};
 use crate::lock;
-use crate::report::{Problem, ProxyReport, Report};
+use crate::report::{ConditionReport, Problem, ProxyReport, Report};
 
 /// Everything that `status` says.
 #[derive(Debug, Serialize)]
@@ -23,6 +23,8 @@ pub struct Status {
     pub agent_version: String,
     /// Cluster and node; empty if no agent ever told.
     pub node: String,
+    /// What the node needs to be ready for pods; empty when the agent is dead.
+    pub conditions: Vec<ConditionReport>,
     /// The source.
     pub source: String,
     /// Version of the maps' layouts.
@@ -89,6 +91,11 @@ fn gather(paths: &Paths) -> anyhow::Result<Status> {
         node: match report.node.as_str() {
             "" => String::new(),
             node => format!("{}/{node}", report.cluster),
+        },
+        conditions: if agent_running {
+            report.conditions
+        } else {
+            Vec::new()
         },
         source: report.source,
         abi_version: ABI_VERSION,
@@ -157,6 +164,12 @@ fn degraded(agent_running: bool, paths: &Paths, node_links: &[LinkState], pods: 
     problems
 }
 
+/// Whether the node is ready for pods, as `/readyz` says it.
+fn ready(status: &Status) -> &'static str {
+    let is_ready = status.agent_running && status.conditions.iter().all(|condition| condition.ready);
+    if is_ready { "yes" } else { "NO" }
+}
+
 fn table(status: &Status) -> Vec<String> {
     let yes = |ok: bool, text: &str| {
         if ok {
@@ -180,6 +193,7 @@ fn table(status: &Status) -> Vec<String> {
             yes(status.agent_running, "running"),
             status.agent_version
         ),
+        format!("ready         {}", ready(status)),
         format!("node          {} (source {})", status.node, status.source),
         format!("pins          {} (layout {})", status.pins, status.abi_version),
         format!("node links    {}", attached(&status.node_links)),
@@ -190,6 +204,9 @@ fn table(status: &Status) -> Vec<String> {
             pods.enabled, pods.pending, pods.waiting, pods.outside, pods.lost
         ),
     ];
+    for condition in status.conditions.iter().filter(|condition| !condition.ready) {
+        lines.push(format!("not ready     {}: {}", condition.name, condition.missing));
+    }
     for problem in &status.problems {
         lines.push(format!("problem       {}: {}", problem.object, problem.problem));
         lines.push(format!("  to do       {}", problem.fix));

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use agent_core::cni::event::Event;
 use agent_core::cni::policy::FailurePolicy;
+use agent_core::ids::{PodUid, SandboxPod};
 use tokio::sync::Semaphore;
 
 use super::sandbox::{SandboxError, open_netns};
@@ -31,6 +32,17 @@ pub enum Refusal {
     /// Its pod.
     #[error(transparent)]
     Admission(#[from] AdmissionError),
+}
+
+/// How a sandbox may go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admitted {
+    /// The pod is captured and served.
+    Captured,
+    /// The pod is not to be captured.
+    Outside,
+    /// The failure policy lets it start uncaptured, since it cannot be told whether it is to be captured.
+    LetThrough,
 }
 
 impl Refusal {
@@ -78,24 +90,41 @@ impl Admissions {
     ///
     /// # Errors
     /// When the pod should be captured and is not.
-    pub async fn admit(&self, event: Event) -> Result<(), Refusal> {
-        let (start, pod) = (Instant::now(), event.pod.clone());
+    pub async fn admit(&self, event: Event) -> Result<Admitted, Refusal> {
+        let start = Instant::now();
+        let SandboxPod {
+            name: pod,
+            namespace,
+            uid,
+        } = event.pod.clone();
         let answer = self.ask(event).await;
         let ms = start.elapsed().as_millis();
-        match &answer {
-            Ok(Admission::Captured) => tracing::info!(%pod, ms, "CNI: captured"),
-            Ok(Admission::Outside(reason)) => tracing::info!(%pod, ms, "CNI: the pod {reason}"),
+        let uid = uid.as_ref().map(PodUid::as_str);
+        match answer {
+            Ok(Admission::Captured) => {
+                tracing::info!(pod, namespace, uid, ms, "CNI: captured");
+                Ok(Admitted::Captured)
+            }
+            Ok(Admission::Outside(reason)) => {
+                tracing::info!(pod, namespace, uid, ms, "CNI: the pod {reason}");
+                Ok(Admitted::Outside)
+            }
             Err(error) if error.is_undecided() && self.policy == FailurePolicy::Ignore => {
                 self.counters.let_through();
                 tracing::warn!(
-                    %pod, ms,
+                    pod,
+                    namespace,
+                    uid,
+                    ms,
                     "CNI: the pod starts OUTSIDE THE MESH, because the failure policy is Ignore: {error}"
                 );
-                return Ok(());
+                Ok(Admitted::LetThrough)
             }
-            Err(error) => tracing::warn!(%pod, ms, "CNI: {error}"),
+            Err(error) => {
+                tracing::warn!(pod, namespace, uid, ms, "CNI: {error}");
+                Err(error)
+            }
         }
-        answer.map(drop)
     }
 
     async fn ask(&self, event: Event) -> Result<Admission, Refusal> {

@@ -10,7 +10,7 @@ mod http;
 mod log_server;
 mod server;
 
-pub use admissions::{Admissions, Refusal};
+pub use admissions::{Admissions, Admitted, Refusal};
 pub use agent_core::cni::event::Event;
 pub use log_server::LogSocket;
 pub use server::PluginSocket;

@@ -14,5 +14,6 @@ pub mod namespaces;
 pub mod store;
 pub mod kernel;
 pub mod state;
+pub mod usage;
 pub mod features;
 pub mod remnants;

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use agent_common::address::AddressKey;
+use agent_common::limits::GONE;
 use agent_common::pod::NetnsKey;
 use aya::maps::MapError;
 
@@ -41,8 +42,8 @@ fn orphans<K: Eq + std::hash::Hash>(there: Vec<K>, known: &HashSet<K>) -> Vec<K>
     there.into_iter().filter(|key| !known.contains(key)).collect()
 }
 
-/// The counters of the node itself are kept under a network namespace of 0.
+/// The counters of the node itself are kept under a network namespace of 0, those of pods that are gone under [`GONE`].
 fn with_node(mut names: HashSet<NetnsKey>) -> HashSet<NetnsKey> {
-    names.insert(NetnsKey { netns: 0 });
+    names.extend([0, GONE].map(|netns| NetnsKey { netns }));
     names
 }

@@ -7,6 +7,7 @@ use std::fmt::Display;
 
 use agent_common::address::{AddressKey, AddressOwner};
 use agent_common::counters::PodCounters;
+use agent_common::limits::GONE;
 use agent_common::pod::{NetnsKey, Settings};
 use agent_core::entry::{NetnsCookie, PodEntry};
 use agent_core::ids::{NetworkName, PodUid};
@@ -84,6 +85,8 @@ impl Store {
             .settings
             .set(0, settings, ANY)
             .map_err(|error| map_error("SETTINGS", &error))?;
+        // With these two the pods' last row has no room: it is one more than pods there can be.
+        self.start_counting(NetnsKey { netns: GONE })?;
         self.start_counting(NetnsKey { netns: 0 })
     }
 
@@ -188,7 +191,29 @@ impl Store {
         let key = key(entry.netns);
         ignore_missing(self.tables.pods.remove(&key)).map_err(|error| map_error("PODS", &error))?;
         self.remove_addresses(entry, &[])?;
-        ignore_missing(self.tables.counters.remove(&key)).map_err(|error| map_error("COUNTERS", &error))
+        self.stop_counting(key)
+    }
+
+    /// Removes a pod's counters. What they counted is added to the sums of pods that are gone.
+    fn stop_counting(&mut self, key: NetnsKey) -> Result<(), PortError> {
+        let gone = NetnsKey { netns: GONE };
+        let counters = &mut self.tables.counters;
+        if let (Ok(last), Ok(sums)) = (counters.get(&key, 0), counters.get(&gone, 0)) {
+            let add = |(sum, last): (&PodCounters, &PodCounters)| {
+                let mut sum = *sum;
+                sum.add(last);
+                sum
+            };
+            let sums: Vec<_> = sums.iter().zip(last.iter()).map(add).collect();
+            let written = PerCpuValues::try_from(sums)
+                .map_err(|error| error_of("count", "CPUs", &error, true))
+                .and_then(|sums| {
+                    let written = counters.insert(gone, sums, ANY);
+                    written.map_err(|error| map_error("COUNTERS", &error))
+                });
+            written?;
+        }
+        ignore_missing(counters.remove(&key)).map_err(|error| map_error("COUNTERS", &error))
     }
 
     /// Removes addresses that a pod had and has no more; those that a newer pod has taken stay.

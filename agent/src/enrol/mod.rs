@@ -2,6 +2,7 @@
 //! and in order. In reading order:
 
 mod queue;
+mod observed;
 
 mod pod;
 mod report;

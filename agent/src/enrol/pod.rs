@@ -1,6 +1,7 @@
 //! One pod, as the worker knows it.
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 use agent_core::enrolment::Reason;
 use agent_core::entry::PodEntry;
@@ -9,10 +10,12 @@ use agent_core::ids::PodRef;
 use agent_core::plan::{Event, Have, Redirection, State, is_undecided};
 use agent_core::wish::Wish;
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 use super::admission::{Admission, AdmissionError, Sandbox};
 use super::report::Report;
-use crate::ports::{Netns, PortError};
+use crate::pod_log::pod_log;
+use crate::ports::{Netns, PortError, Reconciled};
 
 /// A pod that is on the node, or of which something is left.
 #[derive(Debug)]
@@ -27,6 +30,10 @@ pub(super) struct Pod {
     pub(super) error: Option<String>,
     /// Failed attempts since the pod was last as wished.
     pub(super) attempts: u32,
+    /// Whether it was looked at before.
+    pub(super) is_known: bool,
+    /// Since when it could be captured: its namespace is there, and it is not served yet.
+    pub(super) since: Option<Instant>,
     /// Addresses that the CNI plugin gave to the pod's sandbox, until the source tells the same.
     sandbox: Vec<IpAddr>,
     /// CNI plugins that wait for the pod.
@@ -52,6 +59,8 @@ impl Pod {
             netns: None,
             error: None,
             attempts: 0,
+            is_known: false,
+            since: None,
             sandbox: Vec::new(),
             admissions: Vec::new(),
         }
@@ -103,16 +112,16 @@ impl Pod {
     pub(super) fn failed(&mut self, error: &PortError) {
         let text = error.to_string();
         if self.error.as_ref() == Some(&text) {
-            tracing::debug!(pod = %self.pod, "again: {text}");
+            pod_log!(debug, self.pod, "again: {text}");
         } else {
-            tracing::warn!(pod = %self.pod, "{text}");
+            pod_log!(warn, self.pod, "{text}");
             self.error = Some(text);
         }
     }
 
     /// Notes that there is no proxy that could answer: no fault of the pod's, and nothing for the log.
     pub(super) fn unanswered(&mut self, error: &PortError) {
-        tracing::debug!(pod = %self.pod, "{error}");
+        pod_log!(debug, self.pod, "{error}");
         self.error = Some(error.to_string());
     }
 
@@ -158,6 +167,30 @@ impl Pod {
             // A plugin that gave up has no use for the answer.
             let _ = waiting.send(answer.clone());
         }
+    }
+
+    /// What had happened to the pod that is looked at now.
+    pub(super) fn event(&mut self) -> Reconciled {
+        match (&self.wish, std::mem::replace(&mut self.is_known, true)) {
+            (Wish::Gone, _) => Reconciled::Delete,
+            (_, false) => Reconciled::Add,
+            (_, true) => Reconciled::Update,
+        }
+    }
+
+    /// How long the pod's enrolment took, if it has just ended; `began` is when this look at the pod did. A pod that
+    /// the last agent captured is not enrolled anew.
+    pub(super) fn enrolled(&mut self, began: Instant) -> Option<Duration> {
+        if self.state() == State::Enabled {
+            return self.since.take().map(|since| since.elapsed());
+        }
+        let is_wanted = matches!(self.wish, Wish::Captured(_)) && self.have.netns.is_some();
+        self.since = match self.since {
+            Some(since) if is_wanted => Some(since),
+            None if is_wanted && self.have.entry.is_none() => Some(began),
+            _ => None,
+        };
+        None
     }
 
     pub(super) fn state(&self) -> State {

@@ -8,6 +8,8 @@ use agent_core::ids::{PodRef, PodUid};
 use agent_core::plan::{Have, ProxyView, State};
 use agent_core::wish::{Capture, Wish};
 
+use crate::pod_log::pod_log;
+
 /// All pods of the node, and those of which something is left.
 pub type Reports = BTreeMap<PodUid, Report>;
 
@@ -51,6 +53,19 @@ impl Report {
                 Wish::Captured(capture) => capture.addresses.clone(),
                 _ => entry.map(|entry| entry.addresses.clone()).unwrap_or_default(),
             },
+        }
+    }
+}
+
+impl Report {
+    /// Says in the log which state the pod has come into.
+    pub(super) fn log(&self) {
+        let state = self.state.as_str();
+        let reason = self.reason.as_deref().unwrap_or_default();
+        if self.state == State::Enabled {
+            pod_log!(info, self.pod, state, "captured and served");
+        } else {
+            pod_log!(debug, self.pod, state, "{reason}");
         }
     }
 }

@@ -19,10 +19,11 @@ use tokio::time::{Instant, sleep_until};
 use super::admission::{AdmissionError, Admit, Expected};
 use super::apply::{Outcome, Ports};
 use super::handle::{Command, Handle};
+use super::observed::Observed;
 use super::pod::Pod;
 use super::queue::{Queue, back_off};
 use super::report::Reports;
-use crate::ports::{Datapath, FindNetns, PodStatus, PortError, Proxy, ProxyPeer};
+use crate::ports::{Datapath, FindNetns, Observer, PodStatus, PortError, Proxy, ProxyPeer};
 
 /// Commands that may wait for the worker.
 const COMMANDS: usize = 64;
@@ -41,6 +42,7 @@ pub struct Enrolment<D, P, S, F> {
     reports: watch::Sender<Reports>,
     problems: watch::Sender<Vec<Problem>>,
     adopted: watch::Sender<bool>,
+    observed: Observed,
 }
 
 /// The answer to a call.
@@ -83,8 +85,16 @@ where
             reports,
             problems,
             adopted,
+            observed: Observed::default(),
         };
         (worker, handle)
+    }
+
+    /// Tells this one what is done.
+    #[must_use]
+    pub fn observed_by(mut self, observer: impl Observer + 'static) -> Self {
+        self.observed = Observed(Some(Box::new(observer)));
+        self
     }
 
     /// Works until the sender of facts is gone. Pods stay captured then, for the next agent to adopt.
@@ -132,6 +142,7 @@ where
     }
 
     fn fact(&mut self, mut fact: Fact) {
+        self.observed.told();
         let was_complete = self.catalog.complete();
         let mut told = None;
         if let Fact::Pod(facts) = &mut fact {
@@ -183,6 +194,7 @@ where
         for uid in uids {
             if let Some(pod) = self.pods.get_mut(&uid) {
                 pod.wish = self.catalog.wish(&uid);
+                self.observed.reconciled(pod.event());
                 self.queue.push(&uid);
             }
         }
@@ -284,6 +296,7 @@ where
         while let Some(uid) = self.queue.pop_alarm(Instant::now()) {
             if let Some(pod) = self.pods.get_mut(&uid) {
                 pod.have.apply(&Event::RetryDue);
+                self.observed.reconciled(pod.event());
                 self.queue.push(&uid);
             }
         }
@@ -297,6 +310,7 @@ where
         let Some(pod) = self.pods.get_mut(&uid) else {
             return;
         };
+        let began = Instant::now();
         let is_stuck = loop {
             match next(&pod.have, &pod.wish) {
                 Next::Wait => break false,
@@ -325,6 +339,7 @@ where
                 },
             }
         };
+        self.observed.enrolled(pod.enrolled(began));
         if is_stuck {
             self.try_again_later(&uid);
         }
@@ -356,6 +371,11 @@ where
             let before = reports.get(uid);
             if before == report.as_ref() {
                 return false;
+            }
+            if let Some(report) = &report
+                && before.map(|before| before.state) != Some(report.state)
+            {
+                report.log();
             }
             match report {
                 Some(report) => reports.insert(uid.clone(), report),

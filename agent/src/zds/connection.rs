@@ -13,6 +13,7 @@ use super::shared::{Registration, Shared};
 use super::status::{Counters, Event, count};
 use super::task::{Step, Task};
 use super::wire::{self, LONGEST_RESPONSE, Request, WireError};
+use crate::pod_log::pod_log;
 use crate::ports::PortError;
 
 /// How long the proxy may take for its hello, and to read a message (as Istio's agent).
@@ -162,7 +163,7 @@ async fn perform(
             return Err(Ending::SnapshotRefused { text: text.clone() });
         }
         count(&shared.counters.refusals);
-        tracing::warn!(request = %task.step, pid = registration.peer.pid, "the proxy refuses: {text}");
+        log_refusal(&task.step, registration.peer.pid, text);
     }
     let generation = registration.ticket.generation;
     let snapshot_end = shared.registry().settle(generation, task, refusal);
@@ -177,6 +178,16 @@ async fn perform(
         shared.tell(Event::SnapshotDone { generation, refused });
     }
     Ok(())
+}
+
+fn log_refusal(step: &Step, pid: u32, text: &str) {
+    match step {
+        Step::Add { workload, .. } => pod_log!(warn, workload.pod, pid, "the proxy refuses the pod: {text}"),
+        Step::Keep(uid) | Step::Del(uid) => {
+            tracing::warn!(uid = uid.as_str(), pid, "the proxy refuses {step}: {text}");
+        }
+        Step::SnapshotSent => tracing::warn!(pid, "the proxy refuses {step}: {text}"),
+    }
 }
 
 /// Sends a message and reads its ack: the error text of the proxy, if any.

@@ -9,21 +9,23 @@ use super::tree::Tree;
 /// not know each other, and what enrolment needs of the outside are traits in `ports`.
 const ALLOWED: &[(&str, &str)] = &[
     ("main", "app chain cli config"),
-    ("cli", "app config datapath lock netns ports report sys"),
+    ("cli", "app config datapath lock netns ops ports report sys"),
     (
         "app",
-        "cni config datapath enrol lock netns ports report source sys zds",
+        "cni config datapath enrol lock netns ops ports report source sys zds",
     ),
     // The plugin's socket hands each sandbox to enrolment.
     ("cni", "chain enrol netns ports socket_file"),
-    ("enrol", "ports"),
+    ("ops", "chain ports socket_file"),
+    ("enrol", "pod_log ports"),
     ("source", "ports"),
     ("datapath", "chain netns ports sys"),
-    ("zds", "netns ports socket_file sys"),
+    ("zds", "netns pod_log ports socket_file sys"),
     ("netns", "ports sys"),
     ("chain", ""),
     ("config", ""),
     ("lock", ""),
+    ("pod_log", ""),
     ("ports", ""),
     ("report", ""),
     ("socket_file", ""),
