@@ -2,9 +2,10 @@
 //!
 //! In reading order: [`ids`], [`facts`], [`labels`], [`selector`], [`enrolment`], [`network`], [`address`], [`wish`],
 //! [`catalog`], [`plan`], [`problem`], [`cgroup_path`], [`entry`], [`cni`],
-//! [`log_level`].
+//! [`announce`], [`log_level`].
 
 pub mod address;
+pub mod announce;
 pub mod catalog;
 pub mod cgroup_path;
 pub mod cni;

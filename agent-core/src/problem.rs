@@ -21,6 +21,9 @@ pub struct Problem {
     pub problem: String,
     /// What to do.
     pub fix: String,
+    /// The pod, if the object is one of this node.
+    #[serde(skip)]
+    pub pod: Option<PodRef>,
 }
 
 /// Sorts of problems, named for JSON and metrics.
@@ -65,11 +68,12 @@ impl Problem {
             object: "source of pods and namespaces".to_owned(),
             problem: problem.to_owned(),
             fix: "what it told last still holds; repair the source".to_owned(),
+            pod: None,
         }
     }
 
     pub(crate) fn bad_object(bad: &BadObject) -> Self {
-        Self::from_bad(ProblemKind::BadObject, bad)
+        Self::from_bad(ProblemKind::BadObject, bad, None)
     }
 
     /// The annotations of a captured pod that are ignored, and its addresses that a newer pod has.
@@ -77,17 +81,18 @@ impl Problem {
         let ignored = capture.options.warnings.iter();
         let lost = capture.lost.iter();
         ignored
-            .map(|bad| Self::from_bad(ProblemKind::AnnotationIgnored, bad))
+            .map(|bad| Self::from_bad(ProblemKind::AnnotationIgnored, bad, Some(capture.pod.clone())))
             .chain(lost.map(|(ip, owner)| Self::address_conflict(capture, *ip, owner)))
     }
 
-    fn from_bad(kind: ProblemKind, bad: &BadObject) -> Self {
+    fn from_bad(kind: ProblemKind, bad: &BadObject, pod: Option<PodRef>) -> Self {
         let BadObject { object, problem, fix } = bad.clone();
         Self {
             kind,
             object,
             problem,
             fix,
+            pod,
         }
     }
 
@@ -104,6 +109,7 @@ impl Problem {
                 "delete one of the two pods and look why the CNI plugin gave the address twice, or label the pods \
                  with {NETWORK} if they are in different networks"
             ),
+            pod: Some(loser.pod.clone()),
         }
     }
 }

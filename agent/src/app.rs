@@ -3,6 +3,7 @@
 //! stays captured, for the next agent.
 
 mod account;
+mod announce;
 mod cgroups;
 mod operation;
 mod proxies;
@@ -30,8 +31,9 @@ use crate::netns::NetnsId;
 use crate::netns::enter::cookie;
 use crate::netns::find::CgroupFinder;
 use crate::ops::{Admitted, Condition, Log, Metrics};
-use crate::ports::PodStatus;
+use crate::ports::{PodEvents, PodStatus};
 use crate::source::connection::Connection;
+use crate::source::events::{KubeEvents, NoEvents};
 use crate::source::file::FileSource;
 use crate::source::kube::KubeSource;
 use crate::source::status::{KubeStatus, NoStatus};
@@ -78,11 +80,18 @@ pub async fn run(paths: &Paths, args: &RunArgs, log: &Log) -> anyhow::Result<()>
                 source.run(facts).await;
                 Ok(())
             };
-            serve(parts, KubeStatus::new(connection), told, "kube").await
+            let events = KubeEvents::new(connection.clone(), place.node.name.clone());
+            serve(parts, (KubeStatus::new(connection), events), told, "kube").await
         }
         Some((source, path)) => {
             let told = async move { source.run(facts).await.map_err(anyhow::Error::from) };
-            serve(parts, NoStatus, told, &format!("file:{}", path.display())).await
+            serve(
+                parts,
+                (NoStatus, NoEvents),
+                told,
+                &format!("file:{}", path.display()),
+            )
+            .await
         }
     }
 }
@@ -153,9 +162,9 @@ fn rules(args: &RunArgs) -> Result<Rules, ConfigError> {
 }
 
 /// Puts the parts together and lets them work.
-async fn serve<S: PodStatus + 'static>(
+async fn serve<S: PodStatus + 'static, E: PodEvents>(
     parts: Parts<'_>,
-    status: S,
+    (status, events_of_pods): (S, E),
     source: impl Future<Output = anyhow::Result<()>>,
     source_name: &str,
 ) -> anyhow::Result<()> {
@@ -206,6 +215,7 @@ async fn serve<S: PodStatus + 'static>(
         },
     );
     let scrape = Scrape::new(handle.clone(), zds.clone(), counters.subscribe());
+    let node_name = args.place().node.name;
     tokio::select! {
         ended = enrolment.run() => ended.context("enrolment"),
         ended = source => ended.context("the source ended"),
@@ -214,6 +224,7 @@ async fn serve<S: PodStatus + 'static>(
         never = plugin_socket.serve(counters, move |event| {
             admit(admissions.clone(), metrics.clone(), event)
         }) => match never {},
+        ended = announce::announce(&handle, &events_of_pods, &node_name) => ended.context("announcing"),
         never = operation.serve(scrape) => match never {},
         ended = account.keep() => ended.context("writing the status"),
         ended = start(&zds, &handle, paths, &watch) => ended,

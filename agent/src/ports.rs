@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use agent_core::announce::Announcement;
 use agent_core::entry::{NetnsCookie, PodEntry};
 use agent_core::ids::{PodRef, PodUid};
 pub use agent_core::plan::Redirection;
@@ -134,6 +135,15 @@ pub trait PodStatus: Send + Sync {
     /// # Errors
     /// When the API server refuses or cannot be reached.
     fn write(&self, pod: &PodRef, state: Redirection) -> impl Future<Output = Result<(), PortError>> + Send;
+}
+
+/// Where the owner of a pod looks for what is wrong with it.
+pub trait PodEvents: Send + Sync {
+    /// Writes an event of the pod, or that it happened once more. A pod or namespace that is gone is success.
+    ///
+    /// # Errors
+    /// When the API server refuses or cannot be reached.
+    fn publish(&self, announcement: &Announcement) -> impl Future<Output = Result<(), PortError>> + Send;
 }
 
 /// What had happened to a pod that was compared with its wish.

@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
-use agent::ports::{PodStatus as _, Redirection};
+use agent::ports::{PodEvents as _, PodStatus as _, Redirection};
 use agent::source::connection::Connection;
+use agent::source::events::KubeEvents;
 use agent::source::kube::KubeSource;
 use agent::source::status::KubeStatus;
+use agent_core::announce::{Announcement, Reason};
 use agent_core::facts::{Fact, SourceState};
 use agent_core::ids::{NodeRef, PodRef};
 use anyhow::{Context, Result, bail, ensure};
@@ -108,15 +110,19 @@ fn each_right_of_the_agent_is_needed_and_together_they_are_enough() -> Result<()
     let cluster = Cluster::start(&node, &assets)?;
     let pod = pod_ref(&cluster.create(node.name(), &PodSpec::new("a"))?, "a");
     let rights = rights()?;
-    ensure!(rights.len() == 7, "{rights:?}");
+    ensure!(rights.len() == 9, "{rights:?}");
     for right in &rights {
         let fewer: Vec<&Right> = rights.iter().filter(|other| *other != right).collect();
         grant(&cluster, &rights, &fewer)?;
-        let (resource, verb) = right;
+        let Right { resource, verb, .. } = right;
         let missing = format!("the agent may not {verb} {resource}:");
         if resource == "pods/status" {
             let refused = write(&cluster, &pod, Redirection::Enabled);
             let told = refused.err().context("it was written")?.to_string();
+            ensure!(told.contains(&missing), "{told}");
+        } else if resource == "events" {
+            let refused = (1..=2).find_map(|count| announce(&cluster, &pod, count).err());
+            let told = refused.context("it was written")?.to_string();
             ensure!(told.contains(&missing), "{told}");
         } else {
             let mut listener = Listener::follow(&cluster, &node, User::Agent)?;
@@ -125,11 +131,31 @@ fn each_right_of_the_agent_is_needed_and_together_they_are_enough() -> Result<()
     }
     grant(&cluster, &rights, &rights.iter().collect::<Vec<_>>())?;
     Listener::follow(&cluster, &node, User::Agent)?.until(&cluster, "the lists", current)?;
+    announce(&cluster, &pod, 1)?;
+    announce(&cluster, &pod, 2)?;
     write(&cluster, &pod, Redirection::Enabled)
 }
 
-/// A resource and a verb.
-type Right = (String, String);
+/// Writes an event as the agent, for the first time or again.
+fn announce(cluster: &Cluster, pod: &PodRef, count: u32) -> Result<()> {
+    let connection = Connection::new(Some(cluster.kubeconfig(User::Agent)));
+    let announcement = Announcement {
+        pod: pod.clone(),
+        reason: Reason::CaptureFailed,
+        note: "a test".to_owned(),
+        count,
+    };
+    let events = KubeEvents::new(connection, "a-node".to_owned());
+    Ok(cluster.block_on(async || events.publish(&announcement).await)??)
+}
+
+/// What may be done with a resource.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Right {
+    group: String,
+    resource: String,
+    verb: String,
+}
 
 /// The agent's rights, as they are delivered.
 fn rights() -> Result<Vec<Right>> {
@@ -140,13 +166,15 @@ fn rights() -> Result<Vec<Right>> {
     };
     let mut rights = Vec::new();
     for rule in role["rules"].as_array().into_iter().flatten() {
-        ensure!(rule["apiGroups"] == json!([""]), "{rule}");
+        let [group] = &texts(&rule["apiGroups"])[..] else {
+            bail!("more or less than one API group: {rule}");
+        };
         for resource in texts(&rule["resources"]) {
-            rights.extend(
-                texts(&rule["verbs"])
-                    .into_iter()
-                    .map(|verb| (resource.clone(), verb)),
-            );
+            rights.extend(texts(&rule["verbs"]).into_iter().map(|verb| Right {
+                group: group.clone(),
+                resource: resource.clone(),
+                verb,
+            }));
         }
     }
     Ok(rights)
@@ -160,8 +188,7 @@ fn role() -> Result<Value> {
 
 /// Gives the agent these rights of `all`, and waits until the API server acts by it.
 fn grant(cluster: &Cluster, all: &[Right], granted: &[&Right]) -> Result<()> {
-    let rule =
-        |(resource, verb): &&Right| json!({"apiGroups": [""], "resources": [resource], "verbs": [verb]});
+    let rule = |right: &&Right| json!({"apiGroups": [right.group], "resources": [right.resource], "verbs": [right.verb]});
     let mut role = role()?;
     role["rules"] = granted.iter().map(rule).collect();
     cluster.apply(&role)?;
@@ -170,11 +197,16 @@ fn grant(cluster: &Cluster, all: &[Right], granted: &[&Right]) -> Result<()> {
 }
 
 /// Asks until the API server has seen a change of the agent's rights; it tells nobody when it has.
-fn wait_until_allowed(cluster: &Cluster, (resource, verb): &Right, expected: bool) -> Result<()> {
+fn wait_until_allowed(cluster: &Cluster, right: &Right, expected: bool) -> Result<()> {
+    let Right {
+        group,
+        resource,
+        verb,
+    } = right;
     let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
     let question: SubjectAccessReview = serde_json::from_value(json!({"spec": {
         "user": "system:serviceaccount:istio-system:meshgate",
-        "resourceAttributes": {"resource": resource, "subresource": subresource, "verb": verb},
+        "resourceAttributes": {"group": group, "resource": resource, "subresource": subresource, "verb": verb},
     }}))?;
     cluster.call(async |client| {
         let reviews = Api::<SubjectAccessReview>::all(client);

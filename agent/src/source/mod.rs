@@ -15,6 +15,7 @@ mod teller;
 mod list_watch;
 pub mod problem;
 pub mod status;
+pub mod events;
 
 pub mod file;
 mod manifest;

@@ -113,12 +113,12 @@ impl Problem {
 
 /// The RBAC rule that allows what the agent does with a resource.
 fn rule(resource: &str) -> String {
-    let verbs = if resource == "pods/status" {
-        r#"["patch"]"#
-    } else {
-        r#"["list", "watch"]"#
+    let (group, verbs) = match resource {
+        "pods/status" => ("", r#"["patch"]"#),
+        "events" => ("events.k8s.io", r#"["create", "patch"]"#),
+        _ => ("", r#"["list", "watch"]"#),
     };
-    format!(r#"{{apiGroups: [""], resources: ["{resource}"], verbs: {verbs}}}"#)
+    format!(r#"{{apiGroups: ["{group}"], resources: ["{resource}"], verbs: {verbs}}}"#)
 }
 
 /// The last cause in a chain: client libraries wrap "connection refused" several times.

@@ -2,6 +2,7 @@
 
 mod admission;
 mod enrolment;
+mod events;
 mod istio;
 mod outages;
 mod scene;
