@@ -86,12 +86,13 @@ pub(crate) fn proxy_getopt(outer: SockoptContext) -> i32 {
     ALLOW
 }
 
-/// The socket's own address; with port 0 where that is a port of the proxy's on which nothing is redirected, or whose
-/// connections have storage when they were.
+/// The socket's own address; with port 0 where that is a port of the proxy's. `inbound` redirects nothing to another port,
+/// so a connection has such a port because its client dialled it, or because a rule that somebody else left in the pod
+/// redirected it there: conntrack knows which.
 #[inline(always)]
 fn local(sk: *mut bpf_sock) -> Endpoint {
     let port = match read!((*sk).src_port) as u16 {
-        ports::OUTBOUND | ports::HBONE => 0,
+        own if ports::is_proxys(own) => 0,
         other => other,
     };
     if read!((*sk).family) == u32::from(INET) {
