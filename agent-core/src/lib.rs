@@ -1,7 +1,7 @@
 //! The rules of the agent, pure: no I/O, no clock, no kernel, no Kubernetes client.
 //!
 //! In reading order: [`ids`], [`facts`], [`labels`], [`selector`], [`enrolment`], [`network`], [`address`], [`wish`],
-//! [`catalog`], [`plan`], [`problem`], [`cgroup_path`], [`entry`], [`cni`],
+//! [`catalog`], [`predecessor`], [`plan`], [`problem`], [`cgroup_path`], [`entry`], [`cni`],
 //! [`announce`], [`log_level`].
 
 pub mod address;
@@ -17,6 +17,7 @@ pub mod labels;
 pub mod log_level;
 pub mod network;
 pub mod plan;
+pub mod predecessor;
 pub mod problem;
 pub mod selector;
 pub mod wish;

@@ -7,11 +7,12 @@ use crate::enrolment::Reason;
 use crate::entry::{NetnsCookie, PodEntry};
 use crate::facts::StringMap;
 use crate::labels::{REDIRECTION, REDIRECTION_ENABLED, REDIRECTION_PENDING};
+use crate::predecessor::Clearing;
 use crate::wish::{Capture, Wish};
 
 mod have;
 
-pub use have::{Event, Have, Link, ProxyView, Write};
+pub use have::{Event, Have, Link, ProxyView, Rules, Write};
 
 /// What the annotation `ambient.istio.io/redirection` says of a pod.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -48,6 +49,10 @@ pub enum Step {
     ProxyAdd,
     /// Write the pod's entry: from here on the pod is captured.
     Capture(Box<PodEntry>),
+    /// Look whether Istio's agent left rules in the namespace, which is held.
+    Look,
+    /// Remove what Istio's agent left in this namespace.
+    Clear(NetnsCookie, Clearing),
     /// Write the annotation, or clear it.
     Annotate(Redirection),
     /// Remove the pod's entry: its connections are direct again.
@@ -87,7 +92,7 @@ pub fn next(have: &Have, wish: &Wish) -> Next {
         Wish::Captured(capture) => enrol(have, capture),
         wish if is_undecided(wish) => stay(have),
         Wish::Outside(Reason::Terminal) => remove(have).or_else(|| annotate(have, Redirection::Absent)),
-        Wish::Outside(_) => annotate(have, Redirection::Absent).or_else(|| remove(have)),
+        Wish::Outside(_) => leave(have),
         Wish::Gone => remove(have),
     }
 }
@@ -127,8 +132,10 @@ fn enrol(have: &Have, capture: &Capture) -> Next {
         return remove(have);
     }
     stay(have)
+        .or_else(|| look(have))
         .or_else(|| attach(have, capture, netns))
         .or_else(|| update(have, capture, netns))
+        .or_else(|| clear(have))
         .or_else(|| ask(have))
         .or_else(|| tell(have))
 }
@@ -141,9 +148,16 @@ fn stay(have: &Have) -> Next {
     }
 }
 
+fn look(have: &Have) -> Next {
+    match have.rules {
+        Rules::Unknown if have.netns.is_some() => Next::Do(Step::Look),
+        _ => Next::Settled,
+    }
+}
+
 /// Without a descriptor of the namespace, what is attached there stays as it is.
 fn attach(have: &Have, capture: &Capture, netns: NetnsCookie) -> Next {
-    let entry = entry(capture, netns, have.is_enabled().unwrap_or_default());
+    let entry = have.entry_for(capture, netns, have.is_enabled().unwrap_or_default());
     if have.netns.is_none() || have.link == Link::of(&entry) {
         return Next::Settled;
     }
@@ -151,18 +165,37 @@ fn attach(have: &Have, capture: &Capture, netns: NetnsCookie) -> Next {
 }
 
 /// Writes the entry unless the pod is not captured yet and the proxy may still take it. A captured pod is updated in
-/// place, whatever the proxy does.
+/// place, whatever the proxy does. A pod that rules of another agent capture is captured by us when the proxy takes it, and
+/// by these until then.
 fn update(have: &Have, capture: &Capture, netns: NetnsCookie) -> Next {
     let enabled = match have.proxy {
         ProxyView::Accepted => Some(true),
+        ProxyView::Refused | ProxyView::Awaited if have.is_held_by_rules() => None,
         ProxyView::Refused => Some(false),
         ProxyView::Awaited => Some(have.is_enabled().unwrap_or_default()),
         ProxyView::Untold | ProxyView::Retry | ProxyView::Asked | ProxyView::Leaving => have.is_enabled(),
     };
-    let entry = enabled.map(|enabled| entry(capture, netns, enabled));
+    let entry = enabled.map(|enabled| have.entry_for(capture, netns, enabled));
     match entry {
         Some(entry) if have.entry.as_ref() != Some(&entry) => Next::Do(Step::Capture(Box::new(entry))),
         _ => Next::Settled,
+    }
+}
+
+/// Removes the rules of an agent that was here before us, now that the pod is captured without them.
+fn clear(have: &Have) -> Next {
+    let (Some(netns), Some(entry)) = (have.netns, &have.entry) else {
+        return Next::Settled;
+    };
+    match have.rules {
+        Rules::Present | Rules::Due => Next::Do(Step::Clear(
+            netns,
+            Clearing {
+                keeps_routes: entry.wire,
+                waits: true,
+            },
+        )),
+        Rules::Unknown | Rules::Failed | Rules::Draining | Rules::Gone => Next::Settled,
     }
 }
 
@@ -174,10 +207,12 @@ fn ask(have: &Have) -> Next {
     }
 }
 
-/// Tells the state, but an adopted pod's only when a proxy has confirmed or denied it.
+/// Tells the state, but an adopted pod's only when a proxy has confirmed or denied it, and another agent's only when it is
+/// ours.
 fn tell(have: &Have) -> Next {
     match (have.is_enabled(), have.proxy) {
         (Some(true), ProxyView::Awaited) => Next::Settled,
+        (None, _) if have.is_held_by_rules() => Next::Settled,
         (Some(true), _) => annotate(have, Redirection::Enabled),
         _ => annotate(have, Redirection::Pending),
     }
@@ -192,6 +227,29 @@ fn annotate(have: &Have, wanted: Redirection) -> Next {
     }
 }
 
+/// Lets a pod go that is to go on without the mesh. Rules go first: without the proxy they would lead nowhere.
+fn leave(have: &Have) -> Next {
+    let has_rules = have.rules != Rules::Gone;
+    let known = have.entry.as_ref().map(|entry| entry.netns).or(have.link.netns());
+    let was_enrolled = known.is_some() || have.carries != Redirection::Absent;
+    match (have.rules, known.or(have.netns)) {
+        // It is tried again, and the pod stays as it is until then.
+        (Rules::Failed, _) => Next::Settled,
+        (_, Some(netns)) if has_rules && was_enrolled => Next::Do(Step::Clear(
+            netns,
+            Clearing {
+                keeps_routes: false,
+                waits: false,
+            },
+        )),
+        // Enrolled by another agent, it seems.
+        (_, None) if has_rules && was_enrolled && have.may_be_sought() => {
+            Next::Do(Step::FindNetns(have.told_addresses.clone()))
+        }
+        _ => annotate(have, Redirection::Absent).or_else(|| remove(have)),
+    }
+}
+
 /// Removes the pod from kernel and proxy.
 fn remove(have: &Have) -> Next {
     if have.entry.is_some() {
@@ -203,6 +261,29 @@ fn remove(have: &Have) -> Next {
         (ProxyView::Untold, Some(netns)) => Next::Do(Step::Detach(netns)),
         (ProxyView::Untold, None) => Next::Settled,
         _ => Next::Do(Step::ProxyDel),
+    }
+}
+
+impl Have {
+    /// The entry of a pod as it can be now: rules of another agent would lead the packets of `wire` mode round in a circle,
+    /// so it comes when these are gone.
+    fn entry_for(&self, capture: &Capture, netns: NetnsCookie, enabled: bool) -> PodEntry {
+        let is_wire = self.entry.as_ref().is_some_and(|entry| entry.wire);
+        let entry = entry(capture, netns, enabled);
+        PodEntry {
+            wire: entry.wire && (is_wire || self.rules.are_harmless()),
+            ..entry
+        }
+    }
+
+    /// Whether rules of another agent capture the pod, and we do not.
+    fn is_held_by_rules(&self) -> bool {
+        self.entry.is_none() && self.rules == Rules::Present
+    }
+
+    /// Whether the namespace was not sought by the addresses that were told.
+    fn may_be_sought(&self) -> bool {
+        !self.told_addresses.is_empty() && self.sought_for.as_ref() != Some(&self.told_addresses)
     }
 }
 

@@ -5,6 +5,7 @@
 mod account;
 mod announce;
 mod cgroups;
+mod host_rules;
 mod operation;
 mod proxies;
 mod scrape;
@@ -227,6 +228,7 @@ async fn serve<S: PodStatus + 'static, E: PodEvents>(
         ended = announce::announce(&handle, &events_of_pods, &node_name) => ended.context("announcing"),
         never = operation.serve(scrape) => match never {},
         ended = account.keep() => ended.context("writing the status"),
+        ended = host_rules::remove(&handle, paths) => ended,
         ended = start(&zds, &handle, paths, &watch) => ended,
         ended = told_to_stop() => ended,
     }

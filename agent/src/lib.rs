@@ -6,6 +6,7 @@ mod pod_log;
 pub mod sys;
 pub mod socket_file;
 pub mod netns;
+pub mod predecessor;
 pub mod datapath;
 pub mod zds;
 pub mod source;

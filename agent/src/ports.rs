@@ -11,6 +11,7 @@ use agent_core::announce::Announcement;
 use agent_core::entry::{NetnsCookie, PodEntry};
 use agent_core::ids::{PodRef, PodUid};
 pub use agent_core::plan::Redirection;
+use agent_core::predecessor::{Cleared, Clearing};
 
 /// A pod's network namespace, held open.
 #[derive(Clone, Debug)]
@@ -62,6 +63,23 @@ pub trait Datapath: Send {
     /// # Errors
     /// When the kernel refuses.
     fn detach(&mut self, netns: NetnsCookie) -> Result<(), PortError>;
+
+    /// Whether Istio's agent left rules in a pod's namespace.
+    ///
+    /// # Errors
+    /// When the kernel does not answer.
+    fn has_rules(&self, netns: &Netns) -> Result<bool, PortError>;
+
+    /// Removes the rules that Istio's agent left in a namespace, and nothing else. The namespace may be gone.
+    ///
+    /// # Errors
+    /// When the kernel refuses, or somebody else changes a table at the same time.
+    fn clear(
+        &mut self,
+        netns: NetnsCookie,
+        held: Option<&Netns>,
+        clearing: Clearing,
+    ) -> Result<Cleared, PortError>;
 
     /// What the maps hold now.
     ///

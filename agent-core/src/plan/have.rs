@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use crate::entry::{NetnsCookie, PodEntry};
 use crate::plan::{Redirection, Step};
+use crate::predecessor::Cleared;
 use crate::wish::Wish;
 
 /// What is true of a pod. The default is a pod that nothing was done for.
@@ -23,6 +24,35 @@ pub struct Have {
     pub carries: Redirection,
     /// Whether the annotation is being written.
     pub write: Write,
+    /// What is known of rules that Istio's agent left in the namespace.
+    pub rules: Rules,
+    /// The addresses that the source told last, sorted.
+    pub told_addresses: Vec<IpAddr>,
+}
+
+/// Rules that Istio's agent left in a pod's network namespace.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Rules {
+    /// Nobody has looked.
+    #[default]
+    Unknown,
+    /// They could not be looked for, or not be removed.
+    Failed,
+    /// There are some.
+    Present,
+    /// Those that new connections see are gone; the others stay for connections that were open before.
+    Draining,
+    /// It is time to look whether these connections are still open.
+    Due,
+    /// There are none.
+    Gone,
+}
+
+impl Rules {
+    /// Whether new connections see none of them.
+    pub(super) fn are_harmless(self) -> bool {
+        matches!(self, Self::Draining | Self::Due | Self::Gone)
+    }
 }
 
 /// What is attached to a pod's network namespace.
@@ -101,6 +131,14 @@ pub enum Write {
 pub enum Event<'a> {
     /// The source told of the pod, which carries this annotation.
     Told(Redirection),
+    /// The source told these addresses of the pod.
+    Addresses(&'a [IpAddr]),
+    /// The namespace is that of a new sandbox, which no agent has seen before.
+    Fresh,
+    /// Rules of another agent were looked for, and were there or not.
+    Looked(bool),
+    /// They were removed as far as they can be now.
+    Cleared(Cleared),
     /// The network namespace was sought by these addresses, or told together with them.
     Sought {
         /// The addresses.
@@ -153,6 +191,7 @@ impl Have {
     pub fn forget_netns(&mut self) {
         self.netns = None;
         self.sought_for = None;
+        self.rules = Rules::Unknown;
     }
 
     /// Whether something of the pod is in another namespace than this one.
@@ -171,9 +210,10 @@ impl Have {
         match wish {
             Wish::Captured(capture) => {
                 let unfound = self.netns.is_none() && !capture.addresses.is_empty();
-                unfound || unwritten || self.proxy == ProxyView::Refused
+                let undone = matches!(self.rules, Rules::Failed | Rules::Draining);
+                unfound || unwritten || undone || self.proxy == ProxyView::Refused
             }
-            Wish::Outside(_) => unwritten,
+            Wish::Outside(_) => unwritten || self.rules == Rules::Failed,
             Wish::Gone => false,
         }
     }
@@ -182,6 +222,10 @@ impl Have {
     pub fn apply(&mut self, event: &Event<'_>) {
         match *event {
             Event::Told(carries) => self.told(carries),
+            Event::Addresses(addresses) => self.told_addresses = super::sorted(addresses),
+            Event::Looked(true) => self.rules = Rules::Present,
+            Event::Looked(false) | Event::Fresh | Event::Cleared(Cleared::Gone) => self.rules = Rules::Gone,
+            Event::Cleared(Cleared::Draining(_)) => self.rules = Rules::Draining,
             Event::Sought { addresses, netns } => self.sought(addresses, netns),
             Event::Started(step) => self.started(step),
             Event::Done(step) => self.done(step),
@@ -218,6 +262,9 @@ impl Have {
             // So far the proxy could only be asked to keep the pod, for want of a descriptor.
             self.proxy = ProxyView::Retry;
         }
+        if self.netns.is_some() && netns.is_some() && netns != self.netns {
+            self.rules = Rules::Unknown;
+        }
         self.netns = netns.or(self.netns);
     }
 
@@ -226,13 +273,23 @@ impl Have {
             Step::ProxyAdd => self.proxy = ProxyView::Asked,
             Step::ProxyDel => self.proxy = ProxyView::Leaving,
             Step::Annotate(_) => self.write = Write::Running,
-            Step::FindNetns(_) | Step::Attach(_) | Step::Capture(_) | Step::Release | Step::Detach(_) => {}
+            Step::FindNetns(_)
+            | Step::Attach(_)
+            | Step::Capture(_)
+            | Step::Look
+            | Step::Clear(..)
+            | Step::Release
+            | Step::Detach(_) => {}
         }
     }
 
     fn done(&mut self, step: &Step) {
         match step {
             Step::FindNetns(_) => {}
+            // Unless an event told otherwise.
+            Step::Look if self.rules == Rules::Present => {}
+            Step::Clear(_, clearing) if clearing.waits && self.rules == Rules::Draining => {}
+            Step::Look | Step::Clear(..) => self.rules = Rules::Gone,
             Step::Attach(entry) => self.link = Link::of(entry),
             Step::Capture(entry) => self.entry = Some((**entry).clone()),
             Step::Release => self.entry = None,
@@ -251,6 +308,7 @@ impl Have {
             // Whether the proxy heard of it is not known: it may be told either way again.
             Step::ProxyDel => self.proxy = ProxyView::Retry,
             Step::Annotate(_) => self.write = Write::Failed,
+            Step::Look | Step::Clear(..) => self.rules = Rules::Failed,
             Step::FindNetns(_) | Step::Attach(_) | Step::Capture(_) | Step::Release | Step::Detach(_) => {}
         }
     }
@@ -273,6 +331,11 @@ impl Have {
         if self.write == Write::Failed {
             self.write = Write::Idle;
         }
+        self.rules = match self.rules {
+            Rules::Failed => Rules::Unknown,
+            Rules::Draining => Rules::Due,
+            other => other,
+        };
         self.seek_again();
     }
 }

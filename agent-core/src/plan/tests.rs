@@ -3,6 +3,7 @@
 use super::*;
 use crate::enrolment::Options;
 use crate::ids::PodRef;
+use crate::predecessor::Cleared;
 
 const HERE: NetnsCookie = NetnsCookie(7);
 const THERE: NetnsCookie = NetnsCookie(8);
@@ -67,6 +68,7 @@ fn captured(enabled: bool, proxy: ProxyView, carries: Redirection) -> Have {
         entry: Some(entry(&capture(), HERE, enabled)),
         proxy,
         carries,
+        rules: Rules::Gone,
         ..attached()
     }
 }
@@ -109,6 +111,9 @@ fn words(steps: &[Step]) -> String {
         Step::Attach(entry) => format!("attach-{}", entry.netns.0),
         Step::ProxyAdd => "add".to_owned(),
         Step::Capture(entry) => format!("capture-{}", if entry.enabled { "enabled" } else { "closed" }),
+        Step::Look => "look".to_owned(),
+        Step::Clear(_, clearing) if clearing.waits => "clear".to_owned(),
+        Step::Clear(..) => "clear-all".to_owned(),
         Step::Annotate(state) => format!("{state:?}").to_lowercase(),
         Step::Release => "release".to_owned(),
         Step::ProxyDel => "del".to_owned(),
@@ -120,4 +125,5 @@ fn words(steps: &[Step]) -> String {
 mod ahead;
 mod events;
 mod every;
+mod rules;
 mod states;

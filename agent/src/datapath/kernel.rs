@@ -9,7 +9,9 @@ use std::path::{Path, PathBuf};
 use agent_core::cgroup_path::pod_folder_uid;
 use agent_core::entry::{NetnsCookie, PodEntry};
 use agent_core::ids::{NetworkName, PodUid};
+use agent_core::predecessor::{Cleared, Clearing};
 
+use super::clearing;
 use super::links::{self, Outcome};
 use super::listeners;
 use super::namespaces::{Namespaces, needed};
@@ -246,6 +248,27 @@ impl Datapath for KernelDatapath {
             .undo(netns)
             .map_err(|error| error_of("change back", object(), &error, true))?;
         self.store.forget(netns)
+    }
+
+    fn has_rules(&self, netns: &Netns) -> Result<bool, PortError> {
+        let object = || format!("network namespace {}", netns.cookie.0);
+        clearing::has_rules(netns).map_err(|error| error_of(clearing::LOOK, object(), &error, true))
+    }
+
+    fn clear(
+        &mut self,
+        netns: NetnsCookie,
+        held: Option<&Netns>,
+        clearing: Clearing,
+    ) -> Result<Cleared, PortError> {
+        let held = held.filter(|held| held.cookie == netns).cloned();
+        let found = held.map_or_else(|| self.namespaces.find(netns), |held| Ok(Some(held)));
+        let cleared = found.and_then(|found| match found {
+            Some(netns) => clearing::clear(&netns, clearing),
+            None => Ok(Cleared::Gone),
+        });
+        let object = || format!("network namespace {}", netns.0);
+        cleared.map_err(|error| error_of(clearing::CLEAR, object(), &error, true))
     }
 
     fn captured(&self) -> Result<Vec<PodEntry>, PortError> {

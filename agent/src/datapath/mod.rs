@@ -11,6 +11,7 @@ pub mod listeners;
 pub mod wire;
 pub mod settings;
 pub mod namespaces;
+mod clearing;
 pub mod store;
 pub mod kernel;
 pub mod state;

@@ -10,6 +10,7 @@ use super::{settings, wire};
 use crate::netns::by_cookie;
 use crate::netns::enter::enter;
 use crate::ports::Netns;
+use crate::predecessor::Rules;
 
 /// The changes by namespace. The bits are those of [`agent_common::pod::changed`].
 #[derive(Debug, Default)]
@@ -69,6 +70,17 @@ impl Namespaces {
         Ok(())
     }
 
+    /// Opens a namespace; `None` when it is gone.
+    ///
+    /// # Errors
+    /// When /proc cannot be read.
+    pub fn find(&self, cookie: NetnsCookie) -> io::Result<Option<Netns>> {
+        match self.open.get(&cookie) {
+            Some(netns) => Ok(Some(netns.clone())),
+            None => Ok(by_cookie::find(&[cookie.0])?.pop()),
+        }
+    }
+
     /// Undoes all changes; a namespace that is gone has none.
     ///
     /// # Errors
@@ -76,11 +88,7 @@ impl Namespaces {
     pub fn undo(&mut self, cookie: NetnsCookie) -> io::Result<()> {
         let bits = self.changed(cookie);
         if bits != 0 {
-            let found = match self.open.get(&cookie) {
-                Some(netns) => Some(netns.clone()),
-                None => by_cookie::find(&[cookie.0])?.pop(),
-            };
-            if let Some(netns) = found {
+            if let Some(netns) = self.find(cookie)? {
                 undo(&netns, bits)?;
             }
         }
@@ -103,13 +111,13 @@ fn make(netns: &Netns, bits: u32) -> io::Result<u32> {
     .map_err(io::Error::other)?
 }
 
-/// Undoes changes in a namespace.
+/// Undoes changes in a namespace. Where Istio's rules are, an agent of Istio's has taken over, and what both need stays.
 ///
 /// # Errors
 /// When the kernel refuses.
 pub fn undo(netns: &Netns, bits: u32) -> io::Result<()> {
     enter(netns, || {
-        if bits & WIRE != 0 {
+        if bits & WIRE != 0 && !Rules::are_here()? {
             wire::route_back(false)?;
         }
         settings::undo(bits).map(drop)

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent_core::plan::Step;
+use agent_core::plan::{Event, Step};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use tokio::time::timeout;
@@ -56,6 +56,14 @@ where
             }
             Step::Attach(entry) => Outcome::Now(self.datapath.attach(held(pod), entry)),
             Step::Capture(entry) => Outcome::Now(self.datapath.capture(entry)),
+            Step::Look => {
+                let looked = self.datapath.has_rules(held(pod));
+                Outcome::Now(looked.map(|found| pod.have.apply(&Event::Looked(found))))
+            }
+            Step::Clear(netns, clearing) => {
+                let cleared = self.datapath.clear(*netns, pod.netns.as_ref(), *clearing);
+                Outcome::Now(cleared.map(|cleared| pod.cleared(cleared)))
+            }
             Step::Release => Outcome::Now(self.datapath.release(&pod.pod.uid)),
             Step::Detach(netns) => Outcome::Now(self.datapath.detach(*netns)),
             Step::ProxyAdd => Outcome::Later(self.add(pod)),

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use agent_core::entry::{NetnsCookie, PodEntry};
 use agent_core::ids::{PodRef, PodUid};
+use agent_core::predecessor::{Cleared, Clearing};
 
 use crate::ports::{
     Datapath, FindNetns, Netns, PodStatus, PortError, Proxy, ProxyPeer, Redirection, Workload,
@@ -42,6 +43,8 @@ pub(super) struct World {
     pub(super) slow: BTreeSet<PodUid>,
     pub(super) api_fails: bool,
     pub(super) attach_fails: bool,
+    /// Namespaces with rules of another agent, and what each attempt to clear them comes to; the last one again and again.
+    pub(super) rules: BTreeMap<u64, Vec<Result<Cleared, ()>>>,
 }
 
 /// Shared by all fakes of one test.
@@ -116,6 +119,33 @@ impl Datapath for Fake {
     fn detach(&mut self, netns: NetnsCookie) -> Result<(), PortError> {
         self.note(format!("detach {}", netns.0));
         Ok(())
+    }
+
+    fn has_rules(&self, netns: &Netns) -> Result<bool, PortError> {
+        Ok(self.world().rules.contains_key(&netns.cookie.0))
+    }
+
+    fn clear(
+        &mut self,
+        netns: NetnsCookie,
+        _held: Option<&Netns>,
+        clearing: Clearing,
+    ) -> Result<Cleared, PortError> {
+        let mut world = self.world();
+        let Some(outcomes) = world.rules.get_mut(&netns.0) else {
+            return Ok(Cleared::Gone);
+        };
+        let outcome = if outcomes.len() > 1 {
+            outcomes.remove(0)
+        } else {
+            outcomes[0]
+        };
+        if outcome == Ok(Cleared::Gone) {
+            world.rules.remove(&netns.0);
+        }
+        drop(world);
+        self.note(format!("clear {} waits={}", netns.0, clearing.waits));
+        outcome.map_err(|()| error("clear", "the pod", "somebody else changes the table"))
     }
 
     fn captured(&self) -> Result<Vec<PodEntry>, PortError> {

@@ -7,7 +7,8 @@ use agent_core::enrolment::Reason;
 use agent_core::entry::PodEntry;
 use agent_core::facts::PodFacts;
 use agent_core::ids::PodRef;
-use agent_core::plan::{Event, Have, Redirection, State, is_undecided};
+use agent_core::plan::{Event, Have, Redirection, Rules, State, is_undecided};
+use agent_core::predecessor::Cleared;
 use agent_core::wish::Wish;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -96,6 +97,19 @@ impl Pod {
         self.netns = found.or(self.netns.take());
     }
 
+    /// Takes in how much of another agent's rules is gone.
+    pub(super) fn cleared(&mut self, cleared: Cleared) {
+        match cleared {
+            Cleared::Gone => tracing::info!(pod = %self.pod, "the rules of Istio's agent are removed"),
+            Cleared::Draining(connections) if self.have.rules == Rules::Present => tracing::info!(
+                pod = %self.pod, connections,
+                "the rules of Istio's agent are removed but for those that open connections need"
+            ),
+            Cleared::Draining(connections) => tracing::debug!(pod = %self.pod, connections, "still draining"),
+        }
+        self.have.apply(&Event::Cleared(cleared));
+    }
+
     /// Takes in a new sandbox, and who waits until the pod is admitted to the mesh.
     pub(super) fn admit(
         &mut self,
@@ -103,6 +117,7 @@ impl Pod {
         reply: oneshot::Sender<Result<Admission, AdmissionError>>,
     ) {
         self.sought(&sandbox.addresses, Some(sandbox.netns));
+        self.have.apply(&Event::Fresh);
         self.sandbox = sandbox.addresses;
         self.error = None;
         self.admissions.push(reply);
@@ -137,7 +152,8 @@ impl Pod {
         if is_as_wished {
             self.attempts = 0;
         }
-        if is_as_wished && matches!(self.state(), State::Enabled | State::Outside) {
+        let is_draining = self.have.rules == Rules::Draining;
+        if (is_as_wished || is_draining) && matches!(self.state(), State::Enabled | State::Outside) {
             self.error = None;
         }
         let is_out = !matches!(self.wish, Wish::Captured(_)) && !is_undecided(&self.wish);

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use agent_core::entry::NetnsCookie;
 use agent_core::ids::{PodRef, PodUid};
-use agent_core::plan::{Have, ProxyView, State};
+use agent_core::plan::{Have, ProxyView, Rules, State};
 use agent_core::wish::{Capture, Wish};
 
 use crate::pod_log::pod_log;
@@ -79,6 +79,11 @@ fn reason(wish: &Wish, have: &Have, state: State) -> Option<String> {
         ),
         (Wish::Captured(_), State::Pending) if have.proxy == ProxyView::Awaited => Some(
             "no proxy has confirmed the pod since the agent started; is ztunnel running on this node?"
+                .to_owned(),
+        ),
+        (Wish::Captured(_), State::Enabled) if matches!(have.rules, Rules::Draining | Rules::Due) => Some(
+            "connections from before the switch-over are open: the rules of Istio's agent that they need stay \
+             until they end"
                 .to_owned(),
         ),
         _ => None,

@@ -22,6 +22,7 @@ mod enrol;
 mod leave;
 mod many;
 mod restart;
+mod rules;
 mod trouble;
 
 fn this_node() -> NodeRef {

@@ -150,12 +150,17 @@ where
                 pod.correct_addresses(facts);
             }
             let carries = Redirection::carried_by(&facts.annotations);
-            told = Some((facts.pod.clone(), facts.service_account.clone(), carries));
+            let known = (
+                facts.pod.clone(),
+                facts.service_account.clone(),
+                facts.ips.clone(),
+            );
+            told = Some((known, carries));
         }
         let ends_listing = matches!(fact, Fact::PodsListed | Fact::NamespacesListed);
         let mut changed = self.catalog.apply(fact);
         self.tell_problems();
-        if let Some((pod, service_account, carries)) = told
+        if let Some(((pod, service_account, addresses), carries)) = told
             && self.catalog.wish(&pod.uid) != Wish::Gone
         {
             changed.insert(pod.uid.clone());
@@ -164,6 +169,7 @@ where
                 .entry(pod.uid.clone())
                 .or_insert_with(|| Pod::new(pod.clone()));
             known.told(pod, service_account, carries);
+            known.have.apply(&Event::Addresses(&addresses));
         }
         self.expected.look(&self.catalog);
         let is_complete = self.catalog.complete();
@@ -325,8 +331,10 @@ where
                     Outcome::Now(Ok(())) => pod.have.apply(&Event::Done(&step)),
                     Outcome::Now(Err(error)) => {
                         pod.failed(&error);
-                        // What follows without a namespace is the plan's to say.
-                        if !matches!(step, Step::FindNetns(_)) {
+                        // What follows without a namespace, or with rules of another agent, is the plan's to say.
+                        if matches!(step, Step::Look | Step::Clear(..)) {
+                            pod.have.apply(&Event::Failed(&step));
+                        } else if !matches!(step, Step::FindNetns(_)) {
                             break true;
                         }
                     }

@@ -2,3 +2,4 @@
 
 pub mod bpf;
 pub mod socket;
+pub mod xtables;

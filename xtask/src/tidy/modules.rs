@@ -12,15 +12,16 @@ const ALLOWED: &[(&str, &str)] = &[
     ("cli", "app config datapath lock netns ops ports report sys"),
     (
         "app",
-        "cni config datapath enrol lock netns ops ports report source sys zds",
+        "cni config datapath enrol lock netns ops ports predecessor report source sys zds",
     ),
     // The plugin's socket hands each sandbox to enrolment.
     ("cni", "chain enrol netns ports socket_file"),
     ("ops", "chain ports socket_file"),
     ("enrol", "pod_log ports"),
     ("source", "ports"),
-    ("datapath", "chain netns ports sys"),
+    ("datapath", "chain netns ports predecessor sys"),
     ("zds", "netns pod_log ports socket_file sys"),
+    ("predecessor", "netns sys"),
     ("netns", "ports sys"),
     ("chain", ""),
     ("config", ""),

@@ -27,15 +27,20 @@ fn what_lies_ahead_in_each_situation() {
             "make before break",
             found(),
             wanted(),
-            "attach-7 add capture-enabled enabled",
+            "look attach-7 add capture-enabled enabled",
         ),
         (
             "the ack is awaited before the capture",
             asking(attached()),
             wanted(),
-            "",
+            "look",
         ),
-        ("no proxy: closed", no_proxy(), wanted(), "capture-closed pending"),
+        (
+            "no proxy: closed",
+            no_proxy(),
+            wanted(),
+            "look capture-closed pending",
+        ),
         (
             "refused: closed",
             Have {
@@ -43,7 +48,7 @@ fn what_lies_ahead_in_each_situation() {
                 ..attached()
             },
             wanted(),
-            "capture-closed pending",
+            "look capture-closed pending",
         ),
         (
             "refused and captured: nothing until the retry",
@@ -123,7 +128,7 @@ fn what_lies_ahead_in_each_situation() {
             outside(),
             "absent release",
         ),
-        ("un-enrol half-done", attached(), outside(), "detach-7"),
+        ("un-enrol half-done", attached(), outside(), "clear-all detach-7"),
         (
             "un-enrol while the annotation is written",
             Have {
@@ -178,7 +183,7 @@ fn what_lies_ahead_in_each_situation() {
             "adopted, found",
             adopted_and_sought(true, Enabled, Some(HERE)),
             wanted(),
-            "add attach-7",
+            "add look attach-7",
         ),
         (
             "adopted, not found: kept",
@@ -190,13 +195,13 @@ fn what_lies_ahead_in_each_situation() {
             "adopted, elsewhere",
             adopted_and_sought(true, Enabled, Some(THERE)),
             wanted(),
-            "release detach-7 attach-8 add capture-enabled",
+            "release detach-7 look attach-8 add capture-enabled",
         ),
         (
             "adopted, pending",
             adopted_and_sought(false, Pending, Some(HERE)),
             wanted(),
-            "add attach-7 capture-enabled enabled",
+            "add look attach-7 capture-enabled enabled",
         ),
         (
             "adopted, no wish has it",

@@ -73,7 +73,7 @@ fn a_kept_pod_whose_namespace_is_found_later_is_told_to_the_proxy_with_it() {
         addresses: &capture().addresses,
         netns: Some(HERE),
     });
-    assert_eq!(words(&plan(&have, &wanted())), "add attach-7");
+    assert_eq!(words(&plan(&have, &wanted())), "add look attach-7");
     assert_eq!(have.is_enabled(), Some(true), "without a gap");
 }
 
@@ -92,7 +92,7 @@ fn other_addresses_are_updated_in_place_even_if_the_namespace_is_not_found_by_th
     });
     assert_eq!(
         words(&plan(&have, &wish)),
-        "release del detach-7 attach-8 add capture-enabled"
+        "release del detach-7 look attach-8 add capture-enabled"
     );
 }
 

@@ -2,6 +2,15 @@
 
 use super::*;
 
+const RULES: [Rules; 6] = [
+    Rules::Unknown,
+    Rules::Present,
+    Rules::Failed,
+    Rules::Draining,
+    Rules::Due,
+    Rules::Gone,
+];
+
 const PROXY: [ProxyView; 7] = [
     ProxyView::Untold,
     ProxyView::Asked,
@@ -32,16 +41,16 @@ fn every_pod() -> Vec<Have> {
                 for proxy in PROXY {
                     for carries in [Redirection::Enabled, Redirection::Pending, Redirection::Absent] {
                         for write in [Write::Idle, Write::Running, Write::Failed] {
-                            let (entry, sought_for) = (entry.clone(), found().sought_for);
-                            pods.push(Have {
+                            pods.extend(RULES.map(|rules| Have {
                                 netns,
-                                sought_for,
                                 link,
-                                entry,
+                                entry: entry.clone(),
                                 proxy,
                                 carries,
                                 write,
-                            });
+                                rules,
+                                ..found()
+                            }));
                         }
                     }
                 }
@@ -74,8 +83,9 @@ fn every_pod_that_is_unwanted_is_out_when_its_calls_are_answered() {
             let after = afterwards(before.clone(), &wish);
             let is_told =
                 after.carries == Redirection::Absent || after.owes_retry(&wish) || wish == Wish::Gone;
+            let must_retry = matches!(wish, Wish::Outside(_)) && after.owes_retry(&wish);
             assert!(
-                (after.is_clean() && is_told) || is_under_way(&after),
+                (after.is_clean() && is_told) || is_under_way(&after) || must_retry,
                 "{wish:?} {before:?} {after:?}"
             );
         }
@@ -89,6 +99,10 @@ fn every_pod_that_is_wanted_is_captured_where_it_is_as_soon_as_the_proxy_has_ans
         let is_here = after.entry.as_ref().is_some_and(|entry| entry.netns == HERE);
         let is_attached = after.netns.is_none() || after.link == attached().link;
         let must_wait = matches!(after.proxy, ProxyView::Asked | ProxyView::Leaving);
+        // Others capture it as long as no proxy takes it.
+        let must_wait = must_wait
+            || (after.rules == Rules::Present && after.owes_retry(&wanted()))
+            || (after.rules == Rules::Present && after.proxy == ProxyView::Awaited);
         // Where nothing is known of a namespace, there is nothing to capture.
         let is_unfound = before.netns.is_none();
         assert!(

@@ -39,7 +39,7 @@ async fn a_pod_leaves_even_if_its_annotation_cannot_be_cleared_and_that_is_retri
 
     node.fake.world().api_fails = false;
     node.pass(Duration::from_secs(1)).await;
-    node.assert_log(["annotate a Absent"]);
+    node.assert_log(["find a", "annotate a Absent"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -93,7 +93,7 @@ async fn a_pod_that_was_never_in_the_mesh_is_left_alone_unless_its_annotation_sa
     .await;
     node.assert_log([]);
     node.tell_pod(without_label()).await;
-    node.assert_log(["annotate a Absent"]);
+    node.assert_log(["find a", "annotate a Absent"]);
 }
 
 #[tokio::test(start_paused = true)]
