@@ -1,16 +1,16 @@
-//! The rules which an iptables-based ambient node agent puts into a pod: what the benchmarks compare with. Written from
-//! the behaviour of Istio's node agent (cni/pkg/iptables), as our own restore files.
+//! The rules which an iptables-based ambient node agent puts into a pod: what the benchmarks compare with, and what is taken
+//! over from it. Written from the behaviour of Istio's node agent (cni/pkg/iptables), as our own restore files.
 
 use std::process::Command;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 
 use crate::netns::{Netns, feed};
 
 /// Source of the kubelet's probes after the host's SNAT, which the pod lets pass.
-const PROBE4: &str = "169.254.7.127";
+pub(crate) const PROBE4: &str = "169.254.7.127";
 /// The same for IPv6.
-const PROBE6: &str = "fd16:9254:7127:1337:ffff:ffff:ffff:ffff";
+pub(crate) const PROBE6: &str = "fd16:9254:7127:1337:ffff:ffff:ffff:ffff";
 
 /// An address family, as iptables tells them apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,12 +21,25 @@ pub enum Family {
     V6,
 }
 
+/// Which part of the kernel iptables speaks to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Backend {
+    /// nf_tables: what `iptables` is nowadays.
+    Nft,
+    /// ip_tables and ip6_tables: `iptables-legacy`.
+    Legacy,
+}
+
 impl Family {
-    fn restore(self) -> &'static str {
-        match self {
-            Self::V4 => "iptables-restore",
-            Self::V6 => "ip6tables-restore",
-        }
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::V4, Self::V6];
+
+    /// Name of a tool of iptables: `tool` is empty, `-restore` or `-save`.
+    #[must_use]
+    pub fn program(self, backend: Backend, tool: &str) -> String {
+        let family = if self == Self::V4 { "iptables" } else { "ip6tables" };
+        let backend = if backend == Backend::Nft { "nft" } else { "legacy" };
+        format!("{family}-{backend}{tool}")
     }
 
     fn loopback(self) -> &'static str {
@@ -49,18 +62,57 @@ impl Family {
 /// # Errors
 /// When a tool is missing or refuses.
 pub fn enrol(netns: &Netns, dns: bool) -> Result<()> {
+    route(netns)?;
+    Family::ALL
+        .into_iter()
+        .try_for_each(|family| restore(netns, Backend::Nft, family, &rules(family, dns)))
+}
+
+/// Puts the policy rule and the route for both families into a network namespace.
+///
+/// # Errors
+/// When `ip` refuses.
+pub fn route(netns: &Netns) -> Result<()> {
     netns.ip("rule add fwmark 0x111/0xfff pref 32764 lookup 100\n\
          route replace local 0.0.0.0/0 dev lo table 100 scope host\n")?;
     netns.ip6(
         "rule add fwmark 0x111/0xfff pref 32764 lookup 100\n\
          route replace local ::/0 dev lo table 100\n",
-    )?;
-    for family in [Family::V4, Family::V6] {
-        let mut command = Command::new("ip");
-        command.args(["netns", "exec", netns.name(), family.restore(), "--noflush"]);
-        feed(&mut command, &rules(family, dns))?;
-    }
-    Ok(())
+    )
+}
+
+/// Adds what a restore file says to a network namespace, with the counters that it tells.
+///
+/// # Errors
+/// When the tool is missing or refuses.
+pub fn restore(netns: &Netns, backend: Backend, family: Family, file: &str) -> Result<()> {
+    let mut command = Command::new("ip");
+    command.args(["netns", "exec", netns.name()]);
+    command.args([&family.program(backend, "-restore"), "--noflush", "--counters"]);
+    feed(&mut command, file)
+}
+
+/// The rules of a network namespace with their counters, one a line, and its chains without.
+///
+/// # Errors
+/// When the tool is missing or refuses.
+pub fn saved(netns: &Netns, backend: Backend, family: Family) -> Result<Vec<String>> {
+    let mut command = Command::new("ip");
+    command.args(["netns", "exec", netns.name()]);
+    let output = command
+        .args([&family.program(backend, "-save"), "--counters"])
+        .output()?;
+    ensure!(output.status.success(), "{output:?}");
+    let text = String::from_utf8(output.stdout)?;
+    let line = |line: &str| match line.strip_prefix(':') {
+        Some(chain) => chain.split(" [").next().unwrap_or_default().to_owned(),
+        None => line.to_owned(),
+    };
+    Ok(text
+        .lines()
+        .filter(|text| !text.starts_with('#'))
+        .map(line)
+        .collect())
 }
 
 /// The restore file for one family, with or without capture of DNS.

@@ -21,6 +21,8 @@ pub mod oci;
 
 pub mod envoy;
 pub mod iptables;
+pub mod istio;
+pub mod ipset;
 pub mod ztunnel;
 
 pub mod zds;

@@ -9,7 +9,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use agent_common::ports::{MARK_MASK, RETURN_MARK, RETURN_RULE_PRIORITY, RETURN_TABLE};
 use rtnetlink::packet_route::AddressFamily;
-use rtnetlink::packet_route::route::{RouteMessage, RouteScope, RouteType};
+use rtnetlink::packet_route::route::{RouteMessage, RouteProtocol, RouteScope, RouteType};
 use rtnetlink::packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
 use rtnetlink::{Error, Handle, RouteMessageBuilder};
 
@@ -38,7 +38,7 @@ async fn routing(handle: &Handle, wanted: bool) -> io::Result<()> {
         (rule(AddressFamily::Inet), route4()),
         (rule(AddressFamily::Inet6), route6()),
     ];
-    for (rule, route) in families {
+    for (rule, mut route) in families {
         if wanted {
             accept(
                 handle.route().add(route).replace().execute().await,
@@ -50,6 +50,8 @@ async fn routing(handle: &Handle, wanted: bool) -> io::Result<()> {
         } else {
             let gone = [libc::ENOENT, libc::ESRCH, libc::EAFNOSUPPORT];
             accept(handle.rule().del(rule).execute().await, &gone)?;
+            // Whoever has made it: another agent's is the same.
+            route.header.protocol = RouteProtocol::Unspec;
             accept(handle.route().del(route).execute().await, &gone)?;
         }
     }
