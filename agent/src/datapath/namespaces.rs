@@ -87,10 +87,10 @@ impl Namespaces {
     /// When the kernel refuses.
     pub fn undo(&mut self, cookie: NetnsCookie) -> io::Result<()> {
         let bits = self.changed(cookie);
-        if bits != 0 {
-            if let Some(netns) = self.find(cookie)? {
-                undo(&netns, bits)?;
-            }
+        if bits != 0
+            && let Some(netns) = self.find(cookie)?
+        {
+            undo(&netns, bits)?;
         }
         self.bits.remove(&cookie);
         self.done.remove(&cookie);
