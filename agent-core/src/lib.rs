@@ -2,13 +2,14 @@
 //!
 //! In reading order: [`ids`], [`facts`], [`labels`], [`selector`], [`enrolment`], [`network`], [`address`], [`wish`],
 //! [`catalog`], [`predecessor`], [`plan`], [`problem`], [`cgroup_path`], [`entry`], [`cni`],
-//! [`announce`], [`log_level`].
+//! [`announce`], [`log_level`], [`departure`].
 
 pub mod address;
 pub mod announce;
 pub mod catalog;
 pub mod cgroup_path;
 pub mod cni;
+pub mod departure;
 pub mod enrolment;
 pub mod entry;
 pub mod facts;

@@ -5,6 +5,7 @@
 mod account;
 mod announce;
 mod cgroups;
+mod end;
 mod host_rules;
 mod operation;
 mod proxies;
@@ -20,7 +21,6 @@ use agent_core::enrolment::Rules;
 use agent_core::facts::{Fact, Place};
 use agent_core::selector::{EnablementSelector, istio_defaults, validate};
 use anyhow::Context;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
 use crate::cni::{self, Admissions, Counters, LogSocket, PluginSocket};
@@ -40,6 +40,7 @@ use crate::source::kube::KubeSource;
 use crate::source::status::{KubeStatus, NoStatus};
 use crate::zds::{self, Zds};
 use account::Account;
+use end::End;
 use operation::Operation;
 use proxies::{TurnedAway, on_connect};
 use scrape::Scrape;
@@ -81,18 +82,21 @@ pub async fn run(paths: &Paths, args: &RunArgs, log: &Log) -> anyhow::Result<()>
                 source.run(facts).await;
                 Ok(())
             };
-            let events = KubeEvents::new(connection.clone(), place.node.name.clone());
-            serve(parts, (KubeStatus::new(connection), events), told, "kube").await
+            let outside = Outside {
+                end: End::in_cluster(&args.lifecycle, &connection, &place.node.name),
+                events: KubeEvents::new(connection.clone(), place.node.name.clone()),
+                status: KubeStatus::new(connection),
+            };
+            serve(parts, outside, told, "kube").await
         }
         Some((source, path)) => {
             let told = async move { source.run(facts).await.map_err(anyhow::Error::from) };
-            serve(
-                parts,
-                (NoStatus, NoEvents),
-                told,
-                &format!("file:{}", path.display()),
-            )
-            .await
+            let outside = Outside {
+                end: End::elsewhere(&args.lifecycle),
+                events: NoEvents,
+                status: NoStatus,
+            };
+            serve(parts, outside, told, &format!("file:{}", path.display())).await
         }
     }
 }
@@ -107,6 +111,13 @@ struct Parts<'a> {
     node_netns: NetnsId,
     catalog: Catalog,
     received: mpsc::Receiver<Fact>,
+}
+
+/// What differs between a cluster and a folder of manifests, beside the source.
+struct Outside<S, E> {
+    status: S,
+    events: E,
+    end: End,
 }
 
 /// The node's kernel side, how pods are found on it, and its own network namespace.
@@ -165,7 +176,7 @@ fn rules(args: &RunArgs) -> Result<Rules, ConfigError> {
 /// Puts the parts together and lets them work.
 async fn serve<S: PodStatus + 'static, E: PodEvents>(
     parts: Parts<'_>,
-    (status, events_of_pods): (S, E),
+    outside: Outside<S, E>,
     source: impl Future<Output = anyhow::Result<()>>,
     source_name: &str,
 ) -> anyhow::Result<()> {
@@ -179,6 +190,11 @@ async fn serve<S: PodStatus + 'static, E: PodEvents>(
         catalog,
         received,
     } = parts;
+    let Outside {
+        status,
+        events: events_of_pods,
+        end,
+    } = outside;
     let (metrics, watch) = (operation.metrics.clone(), operation.watch.clone());
     let worker: Arc<OnceLock<Handle>> = Arc::default();
     let turned_away = TurnedAway::default();
@@ -229,8 +245,8 @@ async fn serve<S: PodStatus + 'static, E: PodEvents>(
         never = operation.serve(scrape) => match never {},
         ended = account.keep() => ended.context("writing the status"),
         ended = host_rules::remove(&handle, paths) => ended,
-        ended = start(&zds, &handle, paths, &watch) => ended,
-        ended = told_to_stop() => ended,
+        ended = start(&zds, &handle, paths, &watch, &end) => ended,
+        ended = end.told() => ended,
     }
 }
 
@@ -249,13 +265,20 @@ async fn admit(admissions: Admissions, metrics: Metrics, event: cni::Event) -> R
 }
 
 /// Lets the proxies have their snapshots once all pods are known; never ends.
-async fn start(zds: &Zds, handle: &Handle, paths: &Paths, watch: &Condition) -> anyhow::Result<()> {
+async fn start(
+    zds: &Zds,
+    handle: &Handle,
+    paths: &Paths,
+    watch: &Condition,
+    end: &End,
+) -> anyhow::Result<()> {
     handle.adopted().await?;
     zds.open_gate();
     watch.holds();
     let ready = paths.run_dir.join("ready");
     std::fs::write(&ready, []).with_context(|| format!("writing {}", ready.display()))?;
     println!("ready");
+    end.prepare().await;
     std::future::pending().await
 }
 
@@ -267,18 +290,6 @@ fn zds_config(args: &RunArgs) -> zds::Config {
         cgroup_root: cgroup2_mount(&mounts).unwrap_or_else(|| Path::new("/sys/fs/cgroup").to_owned()),
         ..zds::Config::default()
     }
-}
-
-/// Waits for SIGTERM or SIGINT.
-async fn told_to_stop() -> anyhow::Result<()> {
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
-    }
-    tracing::info!("stopping: pods stay captured");
-    Ok(())
 }
 
 /// Starts the log.

@@ -9,8 +9,10 @@ use agent_core::ids::{ClusterId, NetworkName, NodeRef};
 use clap::Args;
 
 mod cni;
+mod lifecycle;
 
 pub use cni::CniArgs;
+pub use lifecycle::LifecycleArgs;
 pub use ops::{OpsArgs, PortError};
 
 /// Where things are on this node: the same for the agent and for commands that read.
@@ -150,6 +152,9 @@ pub struct RunArgs {
     /// Health, metrics, log
     #[command(flatten)]
     pub ops: OpsArgs,
+    /// The agent's end
+    #[command(flatten)]
+    pub lifecycle: LifecycleArgs,
 }
 
 impl RunArgs {

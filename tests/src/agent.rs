@@ -54,6 +54,8 @@ pub struct Agent {
     command: Recipe,
     run_dir: PathBuf,
     log: PathBuf,
+    /// Where the log of the last start begins.
+    log_start: usize,
     process: Option<Process>,
 }
 
@@ -121,6 +123,7 @@ impl Agent {
             flags,
             command,
             log: run_dir.join("agent.log"),
+            log_start: 0,
             run_dir,
             process: None,
         })
@@ -141,6 +144,7 @@ impl Agent {
             let _ = fs::remove_file(self.run_dir.join(file));
         }
         let log = OpenOptions::new().create(true).append(true).open(&self.log)?;
+        self.log_start = log.metadata()?.len() as usize;
         let mut command = self.command()?;
         command
             .args(self.arguments(&["run"]))
@@ -251,14 +255,17 @@ impl Agent {
         })
     }
 
-    /// Waits until it has logged this.
+    /// Waits until a line of its log, since it was last started, has this text.
     ///
     /// # Errors
-    /// When it does not in time, or the agent ends.
+    /// As [`Agent::wait_for`].
     pub fn wait_for_log(&mut self, text: &str) -> Result<()> {
-        let log = self.log.clone();
-        self.until(&log.clone(), &format!("{text:?} in the log"), || {
-            Ok(fs::read_to_string(&log)?.contains(text).then_some(()))
+        let (log, from) = (self.log.clone(), self.log_start);
+        let read = log.clone();
+        self.until(&log, &format!("{text:?} in the log"), move || {
+            let log = fs::read(&read)?;
+            let said = String::from_utf8_lossy(log.get(from..).unwrap_or_default()).into_owned();
+            Ok(said.contains(text).then_some(()))
         })
     }
 

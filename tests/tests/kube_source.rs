@@ -10,16 +10,13 @@ use agent::source::status::KubeStatus;
 use agent_core::announce::{Announcement, Reason};
 use agent_core::facts::{Fact, SourceState};
 use agent_core::ids::{NodeRef, PodRef};
-use anyhow::{Context, Result, bail, ensure};
-use k8s_openapi::api::authorization::v1::SubjectAccessReview;
-use kube::Api;
-use kube::api::PostParams;
+use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use tests::cluster::{RBAC, User};
 use tests::wait::LIMIT;
 use tests::{Cluster, Node, PodSpec, requires};
 use tokio::sync::mpsc;
-use tokio::time::{Instant, interval, timeout};
+use tokio::time::timeout;
 
 /// All that a source has told.
 struct Listener {

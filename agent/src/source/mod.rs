@@ -14,6 +14,7 @@ mod own_node;
 mod teller;
 mod list_watch;
 pub mod problem;
+pub mod owner;
 pub mod status;
 pub mod events;
 

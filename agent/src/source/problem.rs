@@ -32,7 +32,7 @@ pub enum Problem {
         answer: String,
     },
     /// HTTP 403.
-    #[error("the agent may not {verb} {resource}: {answer}; add to its ClusterRole: {}", rule(.resource))]
+    #[error("the agent may not {verb} {resource}: {answer}; add to its role: {}", rule(.resource))]
     Forbidden {
         /// What was tried.
         verb: &'static str,
@@ -116,6 +116,7 @@ fn rule(resource: &str) -> String {
     let (group, verbs) = match resource {
         "pods/status" => ("", r#"["patch"]"#),
         "events" => ("events.k8s.io", r#"["create", "patch"]"#),
+        "daemonsets" => ("apps", r#"["get"]"#),
         _ => ("", r#"["list", "watch"]"#),
     };
     format!(r#"{{apiGroups: ["{group}"], resources: ["{resource}"], verbs: {verbs}}}"#)

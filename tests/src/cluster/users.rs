@@ -2,15 +2,19 @@
 
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::authorization::v1::SubjectAccessReview;
 use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::Api;
 use kube::api::PostParams;
-use serde_json::json;
+use serde_json::{Value, json};
+use tokio::time::{Instant, interval};
 
 use super::{Cluster, SERVER};
+use crate::wait::LIMIT;
 
 /// Who a kubeconfig is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,6 +90,31 @@ impl Cluster {
                 .await
                 .context("requesting a token of service account istio-system/meshgate")?;
             Ok(made.status.context("a token request without an answer")?.token)
+        })
+    }
+
+    /// Asks until the API server has seen a change of the agent's rights; it tells nobody when it has. `attributes` are the
+    /// `resourceAttributes` of a `SubjectAccessReview`.
+    ///
+    /// # Errors
+    /// When the answer is not the expected one within [`LIMIT`].
+    pub fn wait_until_agent_may(&self, attributes: &Value, expected: bool) -> Result<()> {
+        let question: SubjectAccessReview = serde_json::from_value(json!({"spec": {
+            "user": "system:serviceaccount:istio-system:meshgate",
+            "resourceAttributes": attributes,
+        }}))?;
+        self.call(async |client| {
+            let reviews = Api::<SubjectAccessReview>::all(client);
+            let deadline = Instant::now() + LIMIT;
+            let mut again = interval(Duration::from_millis(10));
+            while Instant::now() < deadline {
+                again.tick().await;
+                let answer = reviews.create(&PostParams::default(), &question).await?;
+                if answer.status.is_some_and(|status| status.allowed == expected) {
+                    return Ok(());
+                }
+            }
+            bail!("{attributes} is not {expected} for the agent after {LIMIT:?}")
         })
     }
 }

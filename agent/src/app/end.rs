@@ -1,0 +1,76 @@
+//! The agent's end: whether another agent follows on this node, and what is left for it. Captured pods stay captured
+//! either way.
+
+use agent_core::departure::{self, Departure};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::config::LifecycleArgs;
+use crate::source::connection::Connection;
+use crate::source::owner::OwnDaemonSet;
+
+/// What is asked at the end, and what is done then.
+pub(super) struct End {
+    owner: Option<OwnDaemonSet>,
+    forced: bool,
+}
+
+impl End {
+    /// In a cluster, whose API server knows the agent's DaemonSet.
+    pub(super) fn in_cluster(args: &LifecycleArgs, connection: &Connection, node: &str) -> Self {
+        let owner = (!args.pod_namespace.is_empty())
+            .then(|| OwnDaemonSet::new(connection.clone(), &args.pod_namespace, &args.daemonset, node));
+        Self {
+            owner,
+            forced: args.disable_safe_upgrade,
+        }
+    }
+
+    /// Without one.
+    pub(super) fn elsewhere(args: &LifecycleArgs) -> Self {
+        Self {
+            owner: None,
+            forced: args.disable_safe_upgrade,
+        }
+    }
+
+    /// Tells, while the agent works, what would make its end unsafe.
+    pub(super) async fn prepare(&self) {
+        let Some(owner) = &self.owner else { return };
+        match owner.may_ask().await {
+            Ok(()) => tracing::info!("the agent has asked for its DaemonSet"),
+            Err(problem) => tracing::warn!("a removal of the agent will look like an upgrade: {problem}"),
+        }
+    }
+
+    /// Waits for SIGTERM or SIGINT, then decides and does it.
+    pub(super) async fn told(&self) -> anyhow::Result<()> {
+        let mut terminate = signal(SignalKind::terminate())?;
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        match self.departure().await {
+            Departure::Stays { why } => {
+                tracing::info!("stopping: pods stay captured, and new ones wait for the next agent: {why}");
+            }
+            Departure::Removed { why } => {
+                tracing::info!(
+                    "stopping for good: pods stay captured until `meshgate cleanup`, new ones are not: {why}"
+                );
+            }
+        }
+        Ok(())
+    }
+
+    async fn departure(&self) -> Departure {
+        match &self.owner {
+            // Not asked when the answer does not count.
+            Some(owner) if !self.forced => departure::decide(false, &owner.ask().await),
+            None if !self.forced => Departure::Stays {
+                why: "the agent belongs to no DaemonSet".to_owned(),
+            },
+            _ => departure::decide(true, &departure::Owner::NotFound),
+        }
+    }
+}
