@@ -29,6 +29,7 @@ pub mod zds;
 
 pub mod cgroup;
 pub mod crowd;
+pub mod full_node;
 pub mod leftovers;
 pub mod loss;
 pub mod maps;
@@ -48,6 +49,7 @@ pub mod wait;
 pub use agent::Agent;
 pub use cluster::Cluster;
 pub use containerd::Containerd;
+pub use full_node::FullNode;
 pub use maps::Maps;
 pub use mesh::Mesh;
 pub use node::Node;

@@ -47,6 +47,8 @@ enum Subject {
     Enrol,
     /// Time that the CNI plugin adds to the start of a pod
     Cni,
+    /// Time from the agent's start until it is ready
+    Restart,
 }
 
 /// The verb `demo`.
@@ -73,6 +75,7 @@ pub(crate) fn bench(workspace: &Workspace, args: &BenchArgs) -> anyhow::Result<b
         Subject::Redirect => "redirect",
         Subject::Enrol => "enrol",
         Subject::Cni => "cni",
+        Subject::Restart => "restart",
     };
     let output = match args.output {
         Output::Table => "table",

@@ -1,11 +1,11 @@
 //! `enrol`: what it costs to take pods into the mesh by one label on their namespace, and to let them go; and what
 //! iptables-restore alone costs for the same pods.
 
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use ::tests::process::Process;
-use ::tests::{Agent, Node, Pod, PodSpec, iptables, programs, sys};
-use anyhow::{Context, Result, ensure};
+use ::tests::{FullNode, Pod, iptables, sys};
+use anyhow::{Context, Result};
 use clap::Args;
 use serde_json::{Value, json};
 
@@ -18,9 +18,6 @@ use crate::target::{self, Bound, Target};
 /// Microseconds of the agent's processor time that a pod may cost.
 const AGENT_US: f64 = 1000.0;
 
-/// Kubernetes namespace of the pods.
-const NAMESPACE: &str = "crowd";
-
 /// Options of `enrol`.
 #[derive(Args, Debug)]
 pub(crate) struct Options {
@@ -30,6 +27,12 @@ pub(crate) struct Options {
     /// How often each is repeated; the median counts
     #[arg(long, default_value_t = 3)]
     repeats: usize,
+    /// With a proxy that acks at once and listens nowhere: only the agent's time
+    #[arg(long)]
+    ack_only: bool,
+    /// From an API server, whose programs are in this folder, in place of manifests
+    #[arg(long, value_name = "DIR")]
+    kube: Option<PathBuf>,
 }
 
 /// Time of something done to all pods.
@@ -100,7 +103,7 @@ pub(crate) fn run(options: &Options, quick: bool) -> Result<Report> {
         (false, given) => (given, options.repeats),
     };
     let machine = Machine::here()?;
-    let rows = sizes.iter().map(|pods| measure(*pods, repeats));
+    let rows = sizes.iter().map(|pods| measure(*pods, repeats, options));
     let rows = rows.collect::<Result<Vec<_>>>()?;
     Ok(report(&machine, repeats, &rows))
 }
@@ -138,98 +141,45 @@ fn report(machine: &Machine, repeats: usize, rows: &[Row]) -> Report {
     Report { lines, json }
 }
 
-/// A node with pods of one namespace, an agent, and a proxy which acks at once. Dropped in this order.
-struct Crowd {
-    agent: Agent,
-    _proxy: Process,
-    _home: Pod,
-    pods: Vec<Pod>,
-    node: Node,
+/// Changes the namespace's label and waits for all pods.
+fn label(full: &mut FullNode, ambient: bool) -> Result<Cost> {
+    let cgroup = full.node.cgroup().join("node/agent");
+    let (began, before) = (Instant::now(), cpu_time(&cgroup)?);
+    full.label(ambient)?;
+    Ok(Cost {
+        wall: began.elapsed(),
+        cpu: Duration::from_micros(cpu_time(&cgroup)? - before),
+    })
 }
 
-impl Crowd {
-    fn new(count: usize) -> Result<Self> {
-        let node = Node::new()?;
-        node.namespace(NAMESPACE, &[])?;
-        let pods =
-            (1..=count).map(|number| node.pod_with(PodSpec::new(&format!("p{number}")).namespace(NAMESPACE)));
-        let pods = pods.collect::<Result<Vec<_>>>()?;
-        node.apply(&pods.iter().collect::<Vec<_>>())?;
-        let home = node.pod_with(
-            PodSpec::new("proxy")
-                .namespace("istio-system")
-                .label("app", "ztunnel"),
-        )?;
-        let mut command = home.command(&programs::find("meshgate-testproxy")?)?;
-        let command = command.arg("--zds-socket").arg(node.zds_socket());
-        let mut proxy = Process::start_talking("proxy", command)?;
-        proxy.await_line("started")?;
-        let agent = Agent::start(&node)?;
-        let mut crowd = Self {
-            agent,
-            _proxy: proxy,
-            _home: home,
-            pods,
-            node,
-        };
-        crowd.wait_for("outside")?;
-        Ok(crowd)
+/// Rules in each pod, one pod after the other, and nothing else: no proxy, no finding of namespaces.
+fn rules(pods: &[Pod]) -> Result<Cost> {
+    let (began, before) = (Instant::now(), sys::cpu_time_of_children()?);
+    for pod in pods {
+        iptables::enrol(pod.netns(), false).with_context(|| format!("rules in {}", pod.name()))?;
     }
-
-    fn wait_for(&mut self, state: &str) -> Result<()> {
-        let count = self.pods.len();
-        self.agent
-            .wait_for(&format!("{count} pods to be {state}"), |status| {
-                let there = status
-                    .pods
-                    .iter()
-                    .filter(|pod| pod.namespace == NAMESPACE && pod.state == state);
-                (there.count() == count).then_some(())
-            })
-    }
-
-    /// Changes the namespace's label and waits for all pods.
-    fn label(&mut self, mode: &str, state: &str) -> Result<Cost> {
-        let cgroup = self.node.cgroup().join("node/agent");
-        let (began, before) = (Instant::now(), cpu_time(&cgroup)?);
-        self.node
-            .namespace(NAMESPACE, &[("istio.io/dataplane-mode", mode)])?;
-        self.wait_for(state)?;
-        Ok(Cost {
-            wall: began.elapsed(),
-            cpu: Duration::from_micros(cpu_time(&cgroup)? - before),
-        })
-    }
-
-    /// Rules in each pod, one pod after the other, and nothing else: no proxy, no finding of namespaces.
-    fn iptables(&self) -> Result<Cost> {
-        let (began, before) = (Instant::now(), sys::cpu_time_of_children()?);
-        for pod in &self.pods {
-            iptables::enrol(pod.netns(), false).with_context(|| format!("rules in {}", pod.name()))?;
-        }
-        Ok(Cost {
-            wall: began.elapsed(),
-            cpu: sys::cpu_time_of_children()?.saturating_sub(before),
-        })
-    }
+    Ok(Cost {
+        wall: began.elapsed(),
+        cpu: sys::cpu_time_of_children()?.saturating_sub(before),
+    })
 }
 
-fn measure(pods: usize, repeats: usize) -> Result<Row> {
-    ensure!(
-        (1..=250).contains(&pods),
-        "1 up to 250 pods: they share a network of 254 addresses"
-    );
-    let mut crowd = Crowd::new(pods)?;
+fn measure(pods: usize, repeats: usize, options: &Options) -> Result<Row> {
+    let proxy: &[&str] = if options.ack_only { &["--ack-only"] } else { &[] };
+    let mut full = match &options.kube {
+        Some(assets) => FullNode::in_cluster(pods, proxy, assets)?,
+        None => FullNode::new(pods, proxy)?,
+    };
     let (mut enrol, mut leave) = (Vec::new(), Vec::new());
     for _ in 0..repeats {
-        enrol.push(crowd.label("ambient", "enabled")?);
-        leave.push(crowd.label("none", "outside")?);
+        enrol.push(label(&mut full, true)?);
+        leave.push(label(&mut full, false)?);
     }
     Ok(Row {
         pods,
         enrol: median(&enrol),
         leave: median(&leave),
-        iptables: crowd.iptables()?,
+        iptables: rules(&full.pods)?,
     })
 }
 

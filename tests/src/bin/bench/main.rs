@@ -9,6 +9,7 @@ mod figures;
 mod machine;
 mod outside;
 mod redirect;
+mod restart;
 mod table;
 mod target;
 
@@ -52,6 +53,8 @@ enum Subject {
     Enrol(enrol::Options),
     /// Time that the CNI plugin adds to the start of a pod
     Cni(cni::Options),
+    /// Time from the agent's start until it is ready, on a node with pods
+    Restart(restart::Options),
 }
 
 fn main() -> Result<()> {
@@ -67,6 +70,7 @@ fn main() -> Result<()> {
         Subject::Redirect(subject) => redirect::run(subject, options.quick)?,
         Subject::Enrol(subject) => enrol::run(subject, options.quick)?,
         Subject::Cni(subject) => cni::run(subject, options.quick)?,
+        Subject::Restart(subject) => restart::run(subject, options.quick)?,
     };
     match options.output {
         Output::Table => report.lines.iter().for_each(|line| println!("{line}")),

@@ -4,6 +4,7 @@
 //! One thread. Unlike ztunnel it speaks no HBONE (its 15008 logs and resets), knows no policy and no DNS, leaves a
 //! removed pod's open connections alone, and dials the agent again within 250 ms at most.
 
+mod acks;
 mod exec;
 mod forward;
 mod log;
@@ -61,6 +62,9 @@ struct Options {
     /// Runs on one processor only.
     #[arg(long)]
     cpu: Option<usize>,
+    /// Listens nowhere: acks at once and does nothing else. For benchmarks of the agent.
+    #[arg(long)]
+    ack_only: bool,
     /// Listens nowhere: takes pods and acks them on behalf of the program after `--exec`, which it starts in the
     /// network namespace of the first pod, in its own cgroup.
     #[arg(long, requires = "exec")]
@@ -87,6 +91,13 @@ async fn main() -> Result<()> {
         return forward_until(&options.forward, terminate.recv()).await;
     }
     println!("started");
+    if options.ack_only {
+        let mut acks = acks::Acks::default();
+        return tokio::select! {
+            error = zds::follow(&settings, &mut acks, &log) => Err(error),
+            _ = terminate.recv() => Ok(()),
+        };
+    }
     if options.zds_only {
         let mut program = exec::Program::new(options.exec);
         return tokio::select! {

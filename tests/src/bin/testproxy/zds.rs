@@ -124,7 +124,9 @@ impl<W: Workloads> Session<'_, W> {
                 .await?;
             let packet = packet.context("the agent closed the connection")?;
             let error = self.carry_out(packet).await?;
-            sleep(self.settings.ack_delay).await;
+            if !self.settings.ack_delay.is_zero() {
+                sleep(self.settings.ack_delay).await;
+            }
             say(
                 &self.socket,
                 &Response {
