@@ -304,3 +304,28 @@ fn the_address_of_a_pod_that_has_ended_is_the_next_pods_at_once() -> Result<()> 
     })?;
     scene.assert_first_process_captured(&web, server.ips())
 }
+
+#[test]
+fn a_pod_that_runs_already_is_found_by_its_cgroup() -> Result<()> {
+    if !requires::container_runtime("a_pod_that_runs_already_is_found_by_its_cgroup") {
+        return Ok(());
+    }
+    let mut scene = Scene::new(|node| Ok(Network::new(node, Main::Bridge)))?;
+    let server = scene.node.pod("server")?;
+    let _server = server.serve(&LISTEN)?;
+    let network = Network::new(&scene.node, Main::Bridge);
+    scene.containerd.set_network(&network)?;
+    let web = scene.pod(PodSpec::new("web").ambient())?;
+    web.apply(&scene.node)?;
+    scene.agent.wait_for_pod_state(web.uid(), "enabled")?;
+    scene.assert_first_process_captured(&web, server.ips())?;
+    let (links, rows) = (
+        Pins::of(&scene.node).link_names("pod"),
+        scene.maps().dump("PODS")?,
+    );
+    scene.agent.restart()?;
+    scene.agent.wait_for_pod_state(web.uid(), "enabled")?;
+    assert_eq!(Pins::of(&scene.node).link_names("pod"), links);
+    assert_eq!(scene.maps().dump("PODS")?, rows);
+    Ok(())
+}

@@ -166,3 +166,22 @@ fn a_quick_measurement_of_the_plugin_has_the_documented_fields() -> Result<()> {
     assert_eq!(report["targets"].as_array().context("targets")?.len(), 5, "{out}");
     Ok(())
 }
+
+#[test]
+fn a_quick_run_of_sandboxes_has_the_documented_fields() -> Result<()> {
+    if !requires::container_runtime("a_quick_run_of_sandboxes_has_the_documented_fields") {
+        return Ok(());
+    }
+    let (out, remains) = run("meshgate-bench", &["cri", "--quick", "-o", "json"])?;
+    assert!(remains.is_empty(), "{remains:?}");
+    let report: Value = serde_json::from_str(&out)?;
+    let rows = report["rows"].as_array().context("rows")?;
+    assert_eq!(rows.len(), 6, "{out}");
+    for row in rows {
+        assert!(row["variant"].is_string() && row["at_once"].is_u64(), "{row}");
+        for field in ["pods", "p50_ms", "p90_ms", "p99_ms"] {
+            assert!(row[field].as_f64() > Some(0.0), "{field}: {row}");
+        }
+    }
+    Ok(())
+}

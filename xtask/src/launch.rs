@@ -49,6 +49,8 @@ enum Subject {
     Cni,
     /// Time from the agent's start until it is ready
     Restart,
+    /// Time of a container runtime to make sandboxes
+    Cri,
 }
 
 /// The verb `demo`.
@@ -76,6 +78,7 @@ pub(crate) fn bench(workspace: &Workspace, args: &BenchArgs) -> anyhow::Result<b
         Subject::Enrol => "enrol",
         Subject::Cni => "cni",
         Subject::Restart => "restart",
+        Subject::Cri => "cri",
     };
     let output = match args.output {
         Output::Table => "table",

@@ -49,16 +49,13 @@ fn file(path: &Path, inside: &str) -> Result<File> {
     })
 }
 
-/// Paths of the libraries that a program is linked with, and of the loader.
+/// Paths of the libraries that a program is linked with, and of the loader: none when it is linked statically.
 fn libraries(program: &Path) -> Result<BTreeSet<String>> {
     let output = Command::new("ldd").arg(program).output().context("running ldd")?;
-    ensure!(
-        output.status.success(),
-        "ldd {}: {}",
-        program.display(),
-        str::from_utf8(&output.stderr)?
-    );
-    Ok(paths(str::from_utf8(&output.stdout)?))
+    let (printed, error) = (str::from_utf8(&output.stdout)?, str::from_utf8(&output.stderr)?);
+    let is_known = output.status.success() || error.contains("not a dynamic executable");
+    ensure!(is_known, "ldd {}: {error}", program.display());
+    Ok(paths(printed))
 }
 
 /// The absolute paths in what ldd(1) prints: `name => path (address)`, or `path (address)`.

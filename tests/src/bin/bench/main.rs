@@ -4,6 +4,7 @@
 mod bed;
 mod cell;
 mod cni;
+mod cri;
 mod enrol;
 mod figures;
 mod machine;
@@ -55,6 +56,8 @@ enum Subject {
     Cni(cni::Options),
     /// Time from the agent's start until it is ready, on a node with pods
     Restart(restart::Options),
+    /// Time in which a container runtime makes sandboxes, with our plugin and without
+    Cri(cri::Options),
 }
 
 fn main() -> Result<()> {
@@ -71,6 +74,7 @@ fn main() -> Result<()> {
         Subject::Enrol(subject) => enrol::run(subject, options.quick)?,
         Subject::Cni(subject) => cni::run(subject, options.quick)?,
         Subject::Restart(subject) => restart::run(subject, options.quick)?,
+        Subject::Cri(subject) => cri::run(subject, options.quick)?,
     };
     match options.output {
         Output::Table => report.lines.iter().for_each(|line| println!("{line}")),
