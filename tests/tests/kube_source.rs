@@ -1,7 +1,5 @@
 //! The kube source and the writer of the annotation against a real API server: what the server does that no fake would.
 
-use std::time::Duration;
-
 use agent::ports::{PodEvents as _, PodStatus as _, Redirection};
 use agent::source::connection::Connection;
 use agent::source::events::KubeEvents;
@@ -10,7 +8,7 @@ use agent::source::status::KubeStatus;
 use agent_core::announce::{Announcement, Reason};
 use agent_core::facts::{Fact, SourceState};
 use agent_core::ids::{NodeRef, PodRef};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 use tests::cluster::{RBAC, User};
 use tests::wait::LIMIT;
@@ -189,34 +187,12 @@ fn grant(cluster: &Cluster, all: &[Right], granted: &[&Right]) -> Result<()> {
     let mut role = role()?;
     role["rules"] = granted.iter().map(rule).collect();
     cluster.apply(&role)?;
-    all.iter()
-        .try_for_each(|right| wait_until_allowed(cluster, right, granted.contains(&right)))
-}
-
-/// Asks until the API server has seen a change of the agent's rights; it tells nobody when it has.
-fn wait_until_allowed(cluster: &Cluster, right: &Right, expected: bool) -> Result<()> {
-    let Right {
-        group,
-        resource,
-        verb,
-    } = right;
-    let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
-    let question: SubjectAccessReview = serde_json::from_value(json!({"spec": {
-        "user": "system:serviceaccount:istio-system:meshgate",
-        "resourceAttributes": {"group": group, "resource": resource, "subresource": subresource, "verb": verb},
-    }}))?;
-    cluster.call(async |client| {
-        let reviews = Api::<SubjectAccessReview>::all(client);
-        let deadline = Instant::now() + LIMIT;
-        let mut again = interval(Duration::from_millis(10));
-        while Instant::now() < deadline {
-            again.tick().await;
-            let answer = reviews.create(&PostParams::default(), &question).await?;
-            if answer.status.is_some_and(|status| status.allowed == expected) {
-                return Ok(());
-            }
-        }
-        bail!("{verb} {resource} is not {expected} for the agent after {LIMIT:?}")
+    all.iter().try_for_each(|right| {
+        let (resource, subresource) = right.resource.split_once('/').unwrap_or((&right.resource, ""));
+        let asked = json!({
+            "group": right.group, "resource": resource, "subresource": subresource, "verb": right.verb,
+        });
+        cluster.wait_until_agent_may(&asked, granted.contains(&right))
     })
 }
 

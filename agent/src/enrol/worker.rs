@@ -1,6 +1,8 @@
 //! The worker: takes in facts and news of the proxies, and brings one pod after the other nearer to its wish. Calls to
 //! the proxy and the API server run beside it, so that a slow one holds up only its own pod.
 
+mod proxies;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use agent_core::catalog::Catalog;
@@ -220,35 +222,6 @@ where
                 self.expected.look(&self.catalog);
             }
             Command::Admit(admit) => self.admit(*admit),
-        }
-    }
-
-    fn proxies_changed(&mut self, alive: Vec<ProxyPeer>) {
-        let is_over = |peer: &ProxyPeer| !alive.contains(peer);
-        let one_left = self.proxies.iter().any(is_over);
-        self.proxies = alive;
-        if one_left {
-            self.retire_proxies();
-        }
-    }
-
-    fn retire_proxies(&mut self) {
-        if let Err(error) = self.ports.datapath.retire_proxies(&self.proxies) {
-            tracing::warn!("{error}");
-        }
-    }
-
-    fn snapshot_done(&mut self, refused: Vec<(PodUid, String)>) {
-        let mut refused: BTreeMap<_, _> = refused.into_iter().collect();
-        for (uid, pod) in &mut self.pods {
-            let refusal = refused.remove(uid);
-            pod.have.apply(&Event::Snapshot {
-                refused: refusal.is_some(),
-            });
-            if let Some(text) = refusal {
-                pod.error = Some(format!("the proxy refuses the pod: {text}"));
-            }
-            self.queue.push(uid);
         }
     }
 
