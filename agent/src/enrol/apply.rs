@@ -11,8 +11,8 @@ use tokio::time::timeout;
 use super::pod::Pod;
 use crate::ports::{Datapath, FindNetns, Netns, PodStatus, PortError, Proxy, Workload};
 
-/// How long a pod waits for the proxy, queues included, before it is captured without: longer than the proxy may take for
-/// one answer.
+/// How long a pod waits for the proxy, queues included, before it is captured without: longer than a CNI plugin waits for its
+/// pod, and a running pod is not left uncaptured for a slow proxy's sake.
 const PATIENCE: Duration = Duration::from_secs(6);
 
 /// What enrolment works on.

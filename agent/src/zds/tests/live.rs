@@ -70,7 +70,7 @@ async fn of_a_thousand_adds_at_once_each_gets_its_own_answer() {
 }
 
 #[tokio::test]
-async fn a_missing_ack_is_an_error_after_five_seconds_and_ends_the_connection() {
+async fn a_missing_ack_is_an_error_after_twenty_seconds_and_ends_the_connection() {
     let mut node = Node::start();
     let (proxy, _) = FakeProxy::ready(&mut node).await;
     let before = Instant::now();
@@ -78,7 +78,7 @@ async fn a_missing_ack_is_an_error_after_five_seconds_and_ends_the_connection() 
     assert!(matches!(proxy.read().await, Got::Add(..)));
     let clock = StoppedClock::since(before);
     let error = call.outcome().await.expect_err("no ack");
-    clock.assert_passed(5);
+    clock.assert_passed(20);
     assert!(
         error.retryable && error.cause.contains("did not ack within 20 s"),
         "{error}"
