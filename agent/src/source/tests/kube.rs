@@ -140,7 +140,7 @@ async fn a_refusal_is_told_once_with_its_cure_until_it_is_over() {
             &[
                 "may not list pods",
                 "User \"u\"",
-                "ClusterRole",
+                "add to its role",
                 r#"resources: ["pods"]"#,
             ],
         ),
