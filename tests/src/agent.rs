@@ -20,6 +20,9 @@ pub struct Status {
     /// Pods that it knows on this node.
     #[serde(default)]
     pub pods: Vec<PodStatus>,
+    /// Proxies that are connected.
+    #[serde(default)]
+    pub proxies: Vec<Value>,
     /// What is wrong, in its own words.
     #[serde(default)]
     pub problems: Vec<Value>,

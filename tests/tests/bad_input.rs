@@ -182,7 +182,9 @@ fn an_agent_without_permission_says_so() -> Result<()> {
         ])
         .arg(programs::find("meshgate")?)
         .args(mesh.agent.arguments(&["run"]).into_iter().map(elsewhere))
-        .args(mesh.agent.run_flags());
+        .args(mesh.agent.run_flags())
+        // The usual ones belong to the agent that runs.
+        .args(["--health-port", "18000", "--monitoring-port", "0"]);
     let (code, error) = ended(run)?;
     assert_eq!(code, Some(1), "{error}");
     assert!(

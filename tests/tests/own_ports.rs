@@ -90,7 +90,9 @@ fn a_second_agent_on_the_same_pins_is_refused_whatever_its_run_dir() -> Result<(
     let other = mesh.node.run_dir().join("other");
     let other = other.to_string_lossy().into_owned();
     let source = format!("file:{}", mesh.node.manifests().display());
-    let second = Agent::stopped(&mesh.node, &source, &["--run-dir", &other])?;
+    // The usual ports belong to the first.
+    let more = ["--run-dir", &other, "--health-port", "18000", "--monitoring-port", "0"];
+    let second = Agent::stopped(&mesh.node, &source, &more)?;
     let mut run = second.command()?;
     run.arg("run").args(second.run_flags());
     run.arg("--bpffs").arg(mesh.node.bpffs());

@@ -5,6 +5,7 @@ use std::fs;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use serde_json::Value;
 use tests::agent::Status;
 use tests::cni::{Answer, Plugin};
 use tests::{Pins, Pod, requires, tuning, wait};
@@ -242,6 +243,11 @@ fn many_pods_of_a_proxy_that_takes_five_seconds_for_each_hear_that_it_is_slow() 
     }
     let mut scene = Scene::without_proxy()?;
     scene.start_proxy_with(&["--ack-delay", "5000"])?;
+    // Its answer to the snapshot is as slow, and the pods' turns come after that.
+    scene.agent.wait_for("the proxy to have answered for its snapshot", |status| {
+        let is_synced = |proxy: &Value| proxy["synced"] == true;
+        status.proxies.iter().any(is_synced).then_some(())
+    })?;
     let mut crowd = Crowd::new(scene, MANY)?;
     ensure!(
         failures(
