@@ -1,8 +1,10 @@
-//! A real control plane, etcd and kube-apiserver, as processes of a node (as kubeadm runs them): on the node's own
-//! loopback and on the usual ports, so that clusters stand side by side, and it is gone with the node. No controllers and
-//! no kubelet: a test says itself what they would say, with [`objects`] and [`pods`].
+//! A real control plane, etcd and kube-apiserver, as processes of a node (as kubeadm runs them): in the node's own
+//! network and on the usual ports, so that clusters stand side by side, and it is gone with the node. No controllers and
+//! no kubelet: a test says itself what they would say, with [`objects`] and [`pods`]; [`one_node`] has the real ones.
 
+pub mod kubectl;
 pub mod objects;
+pub mod one_node;
 pub mod pods;
 mod users;
 
@@ -37,12 +39,20 @@ const ETCD_PEERS: &str = "http://127.0.0.1:2380";
 /// How long the API server may take to start on a busy machine; usually 3 seconds.
 const START: Duration = Duration::from_secs(90);
 
+/// Admission plugins (kube-apiserver --help) that refuse or change what no controller would make good: without one,
+/// pods have no service account, and new nodes keep their taint.
+const NEEDS_CONTROLLERS: &str = "ServiceAccount,TaintNodesByCondition";
+
 /// A control plane. Drop it before its node.
 #[derive(Debug)]
 pub struct Cluster {
     api_server: Option<Process>,
     etcd: Option<Process>,
     assets: PathBuf,
+    /// Admission plugins that are left out.
+    without: &'static str,
+    /// The node's IPv4 address.
+    address: String,
     /// Certificates, tokens, kubeconfigs, logs and the store.
     folder: PathBuf,
     /// The node's network namespace.
@@ -58,13 +68,22 @@ impl Cluster {
     /// # Errors
     /// When they do not start; the API server's log is in the error.
     pub fn start(node: &Node, assets: &Path) -> Result<Self> {
+        let cluster = Self::start_without(node, assets, NEEDS_CONTROLLERS)?;
+        cluster.node_object(node.name())?;
+        Ok(cluster)
+    }
+
+    /// Like [`Cluster::start`] without these admission plugins, and without the Node object.
+    fn start_without(node: &Node, assets: &Path, without: &'static str) -> Result<Self> {
         let folder = node.run_dir().join("cluster");
         fs::create_dir_all(&folder)?;
-        users::write_tokens(&folder)?;
+        users::write_tokens(&folder, node.name())?;
         let mut cluster = Self {
             api_server: None,
             etcd: None,
             assets: assets.to_owned(),
+            without,
+            address: format!("10.{}.0.1", node.subnet()),
             folder,
             netns: node.netns().open()?,
             cgroup: cgroup::create(node.cgroup().join("node/control-plane"))?,
@@ -72,13 +91,13 @@ impl Cluster {
         };
         cluster.write_kubeconfig(User::Admin, users::ADMIN_TOKEN)?;
         cluster.write_kubeconfig(User::Nobody, users::NOBODY_TOKEN)?;
+        cluster.write_kubeconfig(User::Kubelet, users::KUBELET_TOKEN)?;
         cluster.restart()?;
         cluster.namespace("default", &[])?;
         cluster.namespace("istio-system", &[])?;
         cluster.apply_all(RBAC)?;
         let token = cluster.agent_token()?;
         cluster.write_kubeconfig(User::Agent, &token)?;
-        cluster.node_object(node.name())?;
         Ok(cluster)
     }
 
@@ -154,14 +173,24 @@ impl Cluster {
     }
 
     fn launch(&self, program: &str, flags: &[String]) -> Result<Process> {
-        let log = OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(self.log(program))?;
+        self.start_logged(program, self.command(program)?.args(flags))
+    }
+
+    /// A command that runs one of the programs on the node.
+    fn command(&self, program: &str) -> Result<Command> {
         let mut command = Command::new(self.assets.join(program));
         let group = cgroup::entrance(&self.cgroup)?;
         sys::enter_on_exec(&mut command, self.netns.try_clone()?, Some(group));
-        Process::start(program, command.args(flags).stdout(log.try_clone()?).stderr(log))
+        Ok(command)
+    }
+
+    /// Starts a program whose output goes into a log of this name.
+    fn start_logged(&self, name: &str, command: &mut Command) -> Result<Process> {
+        let log = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(self.log(name))?;
+        Process::start(name, command.stdout(log.try_clone()?).stderr(log))
     }
 
     fn log(&self, program: &str) -> PathBuf {
@@ -170,13 +199,15 @@ impl Cluster {
 
     /// The end of both logs.
     fn logs(&self) -> String {
-        let tail = |program: &str| {
-            let text = fs::read_to_string(self.log(program)).unwrap_or_default();
-            let lines: Vec<_> = text.lines().rev().take(20).collect();
-            let lines: Vec<_> = lines.into_iter().rev().collect();
-            format!("log of {program}:\n{}", lines.join("\n"))
-        };
-        format!("{}\n{}", tail("etcd"), tail("kube-apiserver"))
+        format!("{}\n{}", self.tail("etcd"), self.tail("kube-apiserver"))
+    }
+
+    /// The end of a program's log.
+    fn tail(&self, program: &str) -> String {
+        let text = fs::read_to_string(self.log(program)).unwrap_or_default();
+        let lines: Vec<_> = text.lines().rev().take(20).collect();
+        let lines: Vec<_> = lines.into_iter().rev().collect();
+        format!("log of {program}:\n{}", lines.join("\n"))
     }
 
     fn etcd_flags(&self) -> Vec<String> {
@@ -200,24 +231,20 @@ impl Cluster {
         let certificates = self.folder.display().to_string();
         flags(&[
             ("etcd-servers", ETCD),
-            ("bind-address", "127.0.0.1"),
-            ("advertise-address", "127.0.0.1"),
-            // The address above is a loopback, which the reconciler refuses to publish.
-            ("endpoint-reconciler-type", "none"),
+            ("advertise-address", &self.address),
+            // It asks kubelets by address: nobody resolves the node's name.
+            ("kubelet-preferred-address-types", "InternalIP"),
+            ("allow-privileged", "true"),
             // Here it makes a certificate that it signs itself, with its key, when there is none yet.
             ("cert-dir", &certificates),
             ("token-auth-file", &file(users::TOKENS)),
-            ("authorization-mode", "RBAC"),
+            ("authorization-mode", "Node,RBAC"),
             ("service-cluster-ip-range", "10.96.0.0/16,fd00:10:96::/112"),
             ("service-account-issuer", "https://kubernetes.default.svc"),
             // The same key does for service accounts' tokens.
             ("service-account-signing-key-file", &key),
             ("service-account-key-file", &certificate),
-            // No controller makes service accounts for pods, or takes the taint off new nodes.
-            (
-                "disable-admission-plugins",
-                "ServiceAccount,TaintNodesByCondition",
-            ),
+            ("disable-admission-plugins", self.without),
         ])
     }
 }

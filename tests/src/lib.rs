@@ -48,6 +48,7 @@ pub mod wait;
 
 pub use agent::Agent;
 pub use cluster::Cluster;
+pub use cluster::one_node::OneNode;
 pub use containerd::Containerd;
 pub use full_node::FullNode;
 pub use maps::Maps;

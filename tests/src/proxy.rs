@@ -157,6 +157,14 @@ impl Proxy {
         &mut self.process
     }
 
+    /// Sends it a signal.
+    ///
+    /// # Errors
+    /// When it has ended already.
+    pub fn signal(&self, signal: Signal) -> Result<()> {
+        self.process.signal(signal)
+    }
+
     /// Everything that it logged so far.
     ///
     /// # Errors

@@ -68,6 +68,26 @@ pub fn container_runtime(test: &str) -> bool {
 /// Says so when something is missing.
 #[must_use]
 pub fn control_plane(test: &str) -> Option<PathBuf> {
+    cluster_programs(test, &["etcd", "kube-apiserver"])
+}
+
+/// The folder with all programs of a cluster, and a container runtime, for a [`crate::OneNode`]. Says so when something is
+/// missing.
+#[must_use]
+pub fn one_node(test: &str) -> Option<PathBuf> {
+    let programs = [
+        "etcd",
+        "kube-apiserver",
+        "kube-controller-manager",
+        "kube-scheduler",
+        "kubelet",
+        "kubectl",
+    ];
+    let folder = cluster_programs(test, &programs)?;
+    container_runtime(test).then_some(folder)
+}
+
+fn cluster_programs(test: &str, programs: &[&str]) -> Option<PathBuf> {
     const VARIABLE: &str = "KUBEBUILDER_ASSETS";
     if !root(test) {
         return None;
@@ -76,7 +96,7 @@ pub fn control_plane(test: &str) -> Option<PathBuf> {
         skip(test, &format!("{VARIABLE} is not set"));
         return None;
     };
-    for program in ["etcd", "kube-apiserver"] {
+    for program in programs {
         if !folder.join(program).is_file() {
             skip(
                 test,

@@ -43,6 +43,14 @@ pub fn enter_mounts_on_exec(command: &mut Command, mounts: OwnedFd) {
     }
 }
 
+/// Has `work` called when this process exits by itself (atexit(3)): statics are not dropped then.
+pub fn at_exit(work: extern "C" fn()) {
+    // SAFETY: `work` is a function of this program, which is there to its end. It fails when memory ran out only.
+    unsafe {
+        libc::atexit(work);
+    }
+}
+
 /// Sets a socket option that is an int.
 ///
 /// # Errors

@@ -91,7 +91,14 @@ fn a_second_agent_on_the_same_pins_is_refused_whatever_its_run_dir() -> Result<(
     let other = other.to_string_lossy().into_owned();
     let source = format!("file:{}", mesh.node.manifests().display());
     // The usual ports belong to the first.
-    let more = ["--run-dir", &other, "--health-port", "18000", "--monitoring-port", "0"];
+    let more = [
+        "--run-dir",
+        &other,
+        "--health-port",
+        "18000",
+        "--monitoring-port",
+        "0",
+    ];
     let second = Agent::stopped(&mesh.node, &source, &more)?;
     let mut run = second.command()?;
     run.arg("run").args(second.run_flags());

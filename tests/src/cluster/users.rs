@@ -23,6 +23,8 @@ pub enum User {
     Admin,
     /// The service account of deploy/rbac.yaml.
     Agent,
+    /// The kubelet of the node.
+    Kubelet,
     /// Is known and may do nothing.
     Nobody,
 }
@@ -32,12 +34,14 @@ impl User {
         match self {
             Self::Admin => "admin",
             Self::Agent => "agent",
+            Self::Kubelet => "kubelet",
             Self::Nobody => "nobody",
         }
     }
 }
 
 pub(super) const ADMIN_TOKEN: &str = "admin-token";
+pub(super) const KUBELET_TOKEN: &str = "kubelet-token";
 pub(super) const NOBODY_TOKEN: &str = "nobody-token";
 
 /// The API server's certificate, which it makes and signs itself.
@@ -51,8 +55,14 @@ pub(super) const TOKENS: &str = "tokens.csv";
 const TOKEN_LIFE: i64 = 24 * 3600;
 
 /// Writes the tokens of the users that are no service account.
-pub(super) fn write_tokens(folder: &Path) -> Result<()> {
-    let tokens = format!("{ADMIN_TOKEN},admin,1,\"system:masters\"\n{NOBODY_TOKEN},nobody,2,\"nobodies\"\n");
+///
+/// A kubelet is known by its node's name, and its rights end there (Node authorization).
+pub(super) fn write_tokens(folder: &Path, node: &str) -> Result<()> {
+    let tokens = format!(
+        "{ADMIN_TOKEN},admin,1,\"system:masters\"\n\
+         {NOBODY_TOKEN},nobody,2,\"nobodies\"\n\
+         {KUBELET_TOKEN},system:node:{node},3,\"system:nodes\"\n"
+    );
     fs::write(folder.join(TOKENS), tokens)?;
     Ok(())
 }
@@ -66,6 +76,8 @@ impl Cluster {
             "contexts": [{ "name": "test", "context": { "cluster": "test", "user": user.name() } }],
             "clusters": [{ "name": "test", "cluster": {
                 "server": SERVER,
+                // The certificate is made for the node's address, and for the names within the cluster.
+                "tls-server-name": "kubernetes.default.svc",
                 "certificate-authority": self.folder.join(CERTIFICATE),
             }}],
             "users": [{ "name": user.name(), "user": { "token": token } }],

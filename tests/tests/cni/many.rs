@@ -244,10 +244,12 @@ fn many_pods_of_a_proxy_that_takes_five_seconds_for_each_hear_that_it_is_slow() 
     let mut scene = Scene::without_proxy()?;
     scene.start_proxy_with(&["--ack-delay", "5000"])?;
     // Its answer to the snapshot is as slow, and the pods' turns come after that.
-    scene.agent.wait_for("the proxy to have answered for its snapshot", |status| {
-        let is_synced = |proxy: &Value| proxy["synced"] == true;
-        status.proxies.iter().any(is_synced).then_some(())
-    })?;
+    scene
+        .agent
+        .wait_for("the proxy to have answered for its snapshot", |status| {
+            let is_synced = |proxy: &Value| proxy["synced"] == true;
+            status.proxies.iter().any(is_synced).then_some(())
+        })?;
     let mut crowd = Crowd::new(scene, MANY)?;
     ensure!(
         failures(

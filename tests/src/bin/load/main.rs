@@ -3,6 +3,7 @@
 //! A client's failed connection is a result, not a failure of the tool: it exits with 0 and says which error it was.
 
 mod connect;
+mod grpc;
 mod hold;
 mod rates;
 mod report;
@@ -39,6 +40,8 @@ enum Verb {
     Sleep,
     /// Listens; prints `ready` once it does.
     Server(server::Options),
+    /// Listens, and answers gRPC's health checks.
+    Grpc(grpc::Options),
     /// Makes one connection and tells what both ends see.
     Connect(connect::Options),
     /// Connect, request, response, close, again and again.
@@ -61,6 +64,7 @@ fn main() -> Result<()> {
         Verb::Pause => Ok(std::io::stdin().read_to_end(&mut Vec::new()).map(drop)?),
         Verb::Sleep => sleep(),
         Verb::Server(options) => server::run(options),
+        Verb::Grpc(options) => grpc::run(&options),
         Verb::Connect(options) => connect::run(&options),
         Verb::Crr(options) => rates::crr(&options),
         Verb::Rr(options) => rates::rr(&options),

@@ -14,7 +14,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, ipproto, listen,
 use serde_json::{Value, json};
 use tests::pump::pump;
 use tests::sys::{netns_cookie, peer_name};
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::report::errno;
@@ -55,6 +55,8 @@ pub(crate) struct Options {
 enum Reply {
     /// A JSON line with what the server sees of the client, then an echo.
     Info,
+    /// What `info` says, as the answer to an HTTP request.
+    Http,
     /// An echo.
     Echo,
     /// Nothing; reads everything.
@@ -141,7 +143,7 @@ impl Server {
     /// A client that goes away early is no problem of the server's.
     async fn serve(&self, mut stream: TcpStream, peer: SocketAddr) {
         let _ = set_tcp_nodelay(&stream, true);
-        let wants_info = self.options.reply == Reply::Info;
+        let wants_info = matches!(self.options.reply, Reply::Info | Reply::Http);
         let info = (wants_info || self.log.is_some()).then(|| self.info(&stream, peer).to_string() + "\n");
         if let (Some(mut log), Some(info)) = (self.log.as_ref(), &info)
             && let Err(error) = log.write_all(info.as_bytes())
@@ -177,6 +179,7 @@ async fn answer(reply: Reply, stream: &mut TcpStream, info: &str) -> std::io::Re
             stream.write_all(info.as_bytes()).await?;
             echo(stream).await
         }
+        Reply::Http => http(stream, info).await,
         Reply::Echo => echo(stream).await,
         Reply::Sink => pump(stream, tokio::io::sink(), &mut bytes).await,
         Reply::Source => loop {
@@ -186,6 +189,17 @@ async fn answer(reply: Reply, stream: &mut TcpStream, info: &str) -> std::io::Re
         Reply::Silent => std::future::pending().await,
         Reply::Reset => set_socket_linger(&*stream, Some(Duration::ZERO)).map_err(Into::into),
     }
+}
+
+/// Answers one request, whatever it is, and closes.
+async fn http(stream: &mut TcpStream, info: &str) -> std::io::Result<()> {
+    let (read, mut write) = stream.split();
+    let mut lines = BufReader::new(read).lines();
+    while lines.next_line().await?.is_some_and(|line| !line.is_empty()) {}
+    let head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n";
+    let length = info.len();
+    let answer = format!("{head}Content-Length: {length}\r\n\r\n{info}");
+    write.write_all(answer.as_bytes()).await
 }
 
 async fn echo(stream: &mut TcpStream) -> std::io::Result<()> {

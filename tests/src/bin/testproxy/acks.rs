@@ -10,7 +10,7 @@ use crate::zds::Workloads;
 pub(crate) struct Acks(HashMap<String, OwnedFd>);
 
 impl Workloads for Acks {
-    async fn add(&mut self, uid: &str, netns: OwnedFd) -> Result<(), String> {
+    async fn add(&mut self, uid: &str, _namespace: &str, netns: OwnedFd) -> Result<(), String> {
         self.0.insert(uid.to_owned(), netns);
         Ok(())
     }

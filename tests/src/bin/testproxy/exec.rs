@@ -37,7 +37,7 @@ impl Program {
 
 impl Workloads for Program {
     /// Starts the program and returns when it listens, as a pod must not be acked before.
-    async fn add(&mut self, uid: &str, netns: OwnedFd) -> Result<(), String> {
+    async fn add(&mut self, uid: &str, _namespace: &str, netns: OwnedFd) -> Result<(), String> {
         if let Some((served, _)) = &self.running {
             return if served == uid {
                 Ok(())

@@ -56,6 +56,9 @@ struct Options {
     /// Hangs up so long after each hello, and dials again.
     #[arg(long, value_name = "MS")]
     hang_up_after: Option<u64>,
+    /// Takes nothing in clear text for pods of this Kubernetes namespace, as ztunnel where mutual TLS is strict.
+    #[arg(long, value_name = "NAMESPACE")]
+    strict: Vec<String>,
     /// Prints how many connections and bytes it forwarded, as JSON, when it ends.
     #[arg(long)]
     stats: bool,
@@ -106,7 +109,7 @@ async fn main() -> Result<()> {
         };
     }
     let server = Arc::new(Server::new(log.clone())?);
-    let mut pods = Pods::new(server.clone());
+    let mut pods = Pods::new(server.clone(), options.strict);
     let ended = tokio::select! {
         error = zds::follow(&settings, &mut pods, &log) => Err(error),
         _ = terminate.recv() => Ok(()),

@@ -15,6 +15,8 @@ use crate::zds::Workloads;
 /// All pods.
 pub(crate) struct Pods {
     server: Arc<Server>,
+    /// Kubernetes namespaces that take nothing in clear text.
+    strict: Vec<String>,
     served: HashMap<String, Served>,
 }
 
@@ -25,9 +27,10 @@ struct Served {
 
 impl Pods {
     /// None yet.
-    pub(crate) fn new(server: Arc<Server>) -> Self {
+    pub(crate) fn new(server: Arc<Server>, strict: Vec<String>) -> Self {
         Self {
             server,
+            strict,
             served: HashMap::new(),
         }
     }
@@ -57,8 +60,10 @@ impl Pods {
 
 impl Workloads for Pods {
     /// The same pod in the same namespace again is fine; in another one it replaces the first.
-    async fn add(&mut self, uid: &str, netns: OwnedFd) -> Result<(), String> {
-        let pod = Pod::new(uid, netns).map_err(|error| format!("not a network namespace: {error}"))?;
+    async fn add(&mut self, uid: &str, namespace: &str, netns: OwnedFd) -> Result<(), String> {
+        let pod = Pod::new(uid, netns);
+        let mut pod = pod.map_err(|error| format!("not a network namespace: {error}"))?;
+        pod.strict = self.strict.iter().any(|strict| strict == namespace);
         if self
             .served
             .get(uid)

@@ -127,6 +127,9 @@ impl Server {
         destination: SocketAddr,
         peer: SocketAddr,
     ) -> Result<TcpStream, String> {
+        if direction == Direction::Inbound && pod.strict {
+            return Err("mutual TLS is strict here".to_owned());
+        }
         if let Some(why) = refusal(direction, destination) {
             return Err(why.to_owned());
         }

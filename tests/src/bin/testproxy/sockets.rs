@@ -24,6 +24,8 @@ pub(crate) type NetnsId = (u64, u64);
 pub(crate) struct Pod {
     /// Kubernetes UID.
     pub(crate) uid: String,
+    /// Takes nothing in clear text.
+    pub(crate) strict: bool,
     netns: OwnedFd,
     id: NetnsId,
 }
@@ -33,6 +35,7 @@ impl Pod {
         let stat = rustix::fs::fstat(&netns)?;
         Ok(Self {
             uid: uid.to_owned(),
+            strict: false,
             netns,
             id: (stat.st_dev, stat.st_ino),
         })

@@ -37,8 +37,8 @@ pub(crate) struct Settings {
 
 /// What is done with the pods.
 pub(crate) trait Workloads {
-    /// Serves a pod; the error is the text of the ack.
-    async fn add(&mut self, uid: &str, netns: OwnedFd) -> Result<(), String>;
+    /// Serves a pod of a Kubernetes namespace; the error is the text of the ack.
+    async fn add(&mut self, uid: &str, namespace: &str, netns: OwnedFd) -> Result<(), String>;
     /// Serves it no more.
     async fn del(&mut self, uid: &str);
     /// Pods that are served.
@@ -201,7 +201,7 @@ impl<W: Workloads> Session<'_, W> {
         let added = if refused {
             Err("refused on purpose".to_owned())
         } else {
-            self.workloads.add(&uid, netns).await
+            self.workloads.add(&uid, &workload.namespace, netns).await
         };
         let WorkloadInfo {
             name,
