@@ -56,7 +56,7 @@ fn pods_are_captured_before_their_first_init_container() -> Result<()> {
     };
     let scene = shared.beside_others();
     let shop = scene.namespace("init", AMBIENT)?;
-    shop.apply(&mut [pod("web", with_init(&scene))])?;
+    shop.apply(&mut [pod("web", &with_init(&scene))])?;
     let web = shop.ready("web")?;
     ensure!(web.ips.len() == 2, "{web:?}");
     init_was_captured(&scene, &web)?;
@@ -71,7 +71,7 @@ fn a_stateful_sets_pod_comes_back_with_its_name_and_another_address() -> Result<
     };
     let scene = shared.beside_others();
     let shop = scene.namespace("stateful", AMBIENT)?;
-    let mut set = controller("StatefulSet", "db", 2, with_init(&scene));
+    let mut set = controller("StatefulSet", "db", 2, &with_init(&scene));
     set["spec"]["serviceName"] = json!("db");
     shop.apply(&mut [set])?;
     shop.kubectl(&["rollout", "status", "statefulset/db", "--timeout=60s"])?;
@@ -133,7 +133,7 @@ fn a_finished_jobs_address_is_the_next_pods() -> Result<()> {
             before(ip),
         )?;
     }
-    shop.apply(&mut [pod("next", with_init(&scene))])?;
+    shop.apply(&mut [pod("next", &with_init(&scene))])?;
     let next = shop.ready("next")?;
     ensure!(next.ips == job.ips, "{next:?} {job:?}");
     init_was_captured(&scene, &next)?;
@@ -154,7 +154,7 @@ fn a_deleted_pod_leaves_nothing() -> Result<()> {
     };
     let scene = shared.beside_others();
     let shop = scene.namespace("deleted", AMBIENT)?;
-    shop.apply(&mut [pod("web", spec(&[container("application", &["sleep"])]))])?;
+    shop.apply(&mut [pod("web", &spec(&[container("application", &["sleep"])]))])?;
     let web = shop.ready("web")?;
     scene.captured(&web)?;
     let links = || Pins::of(&scene.one.node).link_names("pod");

@@ -45,7 +45,7 @@ fn all(scene: &Scene, pods: &[Running], state: &str) -> Result<()> {
 /// Makes a Deployment of pods that do nothing, and waits until all are ready.
 pub(crate) fn many(shop: &Namespace<'_>, count: usize) -> Result<Vec<Running>> {
     let template = spec(&[container("application", &["sleep"])]);
-    shop.apply(&mut [controller("Deployment", "many", count, template)])?;
+    shop.apply(&mut [controller("Deployment", "many", count, &template)])?;
     shop.kubectl(&["rollout", "status", "deployment/many", "--timeout=120s"])?;
     let names = shop.kubectl(&["get", "pods", "--output=name"])?;
     let pods = names.lines().map(|name| {

@@ -14,7 +14,7 @@ fn a_pod_made_while_the_agent_is_dead_starts_when_it_is_back() -> Result<()> {
     let scene = shared.alone();
     let shop = scene.namespace("dead", &[(MODE, "ambient")])?;
     scene.agent().kill9();
-    shop.apply(&mut [pod("web", spec(&[container("application", &["sleep"])]))])?;
+    shop.apply(&mut [pod("web", &spec(&[container("application", &["sleep"])]))])?;
     let said = refusal(&scene, &shop.name)?;
     ensure!(said.contains("meshgate"), "{said}");
     scene.agent().restart()?;
@@ -32,7 +32,7 @@ fn a_pod_that_is_being_added_when_the_agent_is_killed_starts_captured() -> Resul
     // The proxy confirms nothing, so that the agent waits and the plugin with it.
     scene.proxy.signal(Signal::STOP)?;
     let shop = scene.namespace("killed", &[(MODE, "ambient")])?;
-    shop.apply(&mut [pod("web", spec(&[container("application", &["sleep"])]))])?;
+    shop.apply(&mut [pod("web", &spec(&[container("application", &["sleep"])]))])?;
     let waiting = scene.agent().wait_for("the plugin to ask", |status| {
         let asked = status.pods.iter().find(|pod| pod.namespace == "killed");
         asked.filter(|pod| pod.state != "outside").cloned()

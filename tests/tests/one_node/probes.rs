@@ -62,7 +62,7 @@ fn probes_are_answered_in_each_family_where_mutual_tls_is_strict_and_where_it_is
 
 /// Kubelet's probes pass, and the proxy has not heard of them; whether others may call is the namespace's.
 fn answered(scene: &Scene, shop: &Namespace<'_>, primary: Primary) -> Result<()> {
-    shop.apply(&mut [pod("probed", probed())])?;
+    shop.apply(&mut [pod("probed", &probed())])?;
     let probed = shop.ready("probed")?;
     let first = probed.ips[0];
     ensure!(first.is_ipv6() == (primary == Primary::V6), "{probed:?}");

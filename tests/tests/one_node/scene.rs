@@ -239,12 +239,12 @@ pub(crate) fn spec(containers: &[Value]) -> Value {
 }
 
 /// A pod.
-pub(crate) fn pod(name: &str, spec: Value) -> Value {
+pub(crate) fn pod(name: &str, spec: &Value) -> Value {
     json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": name }, "spec": spec })
 }
 
 /// A controller of many pods with the same template.
-pub(crate) fn controller(kind: &str, name: &str, replicas: usize, spec: Value) -> Value {
+pub(crate) fn controller(kind: &str, name: &str, replicas: usize, spec: &Value) -> Value {
     let labels = json!({ "app": name });
     json!({
         "apiVersion": "apps/v1",
