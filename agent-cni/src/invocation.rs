@@ -1,5 +1,6 @@
 //! How the runtime calls: command and parameters in the environment (CNI specification 1.1.0, "Parameters").
 
+use agent_core::cni::BINARY_MARK;
 use agent_core::cni::error::{CniError, Code};
 use agent_core::cni::version::SpecVersion;
 
@@ -82,10 +83,7 @@ impl Invocation {
         };
         let given = |name: &str| variable(name).filter(|value| !value.is_empty());
         let Some(name) = given("CNI_COMMAND") else {
-            return Err(invalid(
-                "CNI_COMMAND is not set: meshgate-cni is called by container runtimes, not by hand"
-                    .to_owned(),
-            ));
+            return Err(invalid(format!("CNI_COMMAND is not set: {BINARY_MARK}")));
         };
         let command = Command::ALL.into_iter().find(|command| command.as_str() == name);
         let command = command.ok_or_else(|| invalid(format!("CNI_COMMAND {name:?} is unknown")))?;

@@ -7,6 +7,7 @@ mod announce;
 mod cgroups;
 mod end;
 mod host_rules;
+pub mod installation;
 mod operation;
 mod proxies;
 mod scrape;
@@ -17,6 +18,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use agent_core::catalog::Catalog;
+use agent_core::departure::Departure;
 use agent_core::enrolment::Rules;
 use agent_core::facts::{Fact, Place};
 use agent_core::selector::{EnablementSelector, istio_defaults, validate};
@@ -41,6 +43,7 @@ use crate::source::status::{KubeStatus, NoStatus};
 use crate::zds::{self, Zds};
 use account::Account;
 use end::End;
+use installation::Installation;
 use operation::Operation;
 use proxies::{TurnedAway, on_connect};
 use scrape::Scrape;
@@ -48,26 +51,30 @@ use scrape::Scrape;
 /// Facts on their way from the source to the worker.
 const FACTS: usize = 1024;
 
-/// Runs the agent until it is told to stop.
+/// Runs the agent until it is told to stop; returns what its end is.
 ///
 /// # Errors
 /// When it cannot start, or a part that it cannot do without ends.
-pub async fn run(paths: &Paths, args: &RunArgs, log: &Log) -> anyhow::Result<()> {
+pub async fn run(paths: &Paths, args: &RunArgs, log: &Log) -> anyhow::Result<Departure> {
     let _lock = lock::acquire(&paths.run_dir)?;
     let place = args.place();
     // Before anything is attached: wrong settings change nothing on the node.
-    let catalog = Catalog::new(place.clone(), rules(args)?);
+    let rules = rules(args)?;
+    let selectors = rules.selectors.clone();
+    let catalog = Catalog::new(place.clone(), rules);
     let source = match args.source() {
         Source::Kube => None,
         Source::File(path) => Some((FileSource::open(&path, place.cluster().clone())?, path)),
     };
     let operation = Operation::open(paths, args, log)?;
+    let installation = Installation::new(args, &selectors, &operation.readiness)?;
     let (datapath, finder, node_netns) = node(paths, args, &place)?;
     let (facts, received) = mpsc::channel(FACTS);
     let parts = Parts {
         paths,
         args,
         operation,
+        installation,
         datapath,
         finder,
         node_netns,
@@ -106,6 +113,7 @@ struct Parts<'a> {
     paths: &'a Paths,
     args: &'a RunArgs,
     operation: Operation,
+    installation: Installation,
     datapath: KernelDatapath,
     finder: CgroupFinder,
     node_netns: NetnsId,
@@ -179,11 +187,12 @@ async fn serve<S: PodStatus + 'static, E: PodEvents>(
     outside: Outside<S, E>,
     source: impl Future<Output = anyhow::Result<()>>,
     source_name: &str,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Departure> {
     let Parts {
         paths,
         args,
         operation,
+        installation,
         datapath,
         finder,
         node_netns,
@@ -228,12 +237,19 @@ async fn serve<S: PodStatus + 'static, E: PodEvents>(
             handle: handle.clone(),
             turned_away: turned_away.subscribe(),
             cni: counters.subscribe(),
+            install: installation.stats(),
             conditions: operation.readiness.watch(),
         },
     );
-    let scrape = Scrape::new(handle.clone(), zds.clone(), counters.subscribe());
+    let scrape = Scrape::new(
+        handle.clone(),
+        zds.clone(),
+        counters.subscribe(),
+        installation.stats(),
+    );
     let node_name = args.place().node.name;
-    tokio::select! {
+    // Most parts end only when something is wrong.
+    let ended = tokio::select! {
         ended = enrolment.run() => ended.context("enrolment"),
         ended = source => ended.context("the source ended"),
         () = proxies::follow(&zds, events, &handle) => anyhow::bail!("the ZDS server ended"),
@@ -245,9 +261,13 @@ async fn serve<S: PodStatus + 'static, E: PodEvents>(
         never = operation.serve(scrape) => match never {},
         ended = account.keep() => ended.context("writing the status"),
         ended = host_rules::remove(&handle, paths) => ended,
+        ended = installation.run() => ended,
         ended = start(&zds, &handle, paths, &watch, &end) => ended,
-        ended = end.told() => ended,
-    }
+        departure = end.told() => return departure,
+    };
+    ended.map(|()| Departure::Stays {
+        why: "a part of the agent has ended".to_owned(),
+    })
 }
 
 /// The plugin need not know which of them it was: captured, or not to be.

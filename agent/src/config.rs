@@ -9,9 +9,11 @@ use agent_core::ids::{ClusterId, NetworkName, NodeRef};
 use clap::Args;
 
 mod cni;
+mod install;
 mod lifecycle;
 
 pub use cni::CniArgs;
+pub use install::{InstallArgs, PluginPlaceArgs};
 pub use lifecycle::LifecycleArgs;
 pub use ops::{OpsArgs, PortError};
 
@@ -128,15 +130,7 @@ pub struct RunArgs {
         default_value = "/var/run/ztunnel/ztunnel.sock"
     )]
     pub zds_socket: PathBuf,
-    /// Folder of the socket that the CNI plugin calls
-    #[arg(
-        long,
-        value_name = "DIR",
-        env = "CNI_AGENT_RUN_DIR",
-        default_value = "/var/run/istio-cni"
-    )]
-    pub cni_agent_run_dir: PathBuf,
-    /// That socket; default: pluginevent.sock in the folder above
+    /// That socket; default: pluginevent.sock in --cni-agent-run-dir
     #[arg(long, value_name = "FILE", env = "MESHGATE_PLUGIN_SOCKET")]
     pub plugin_socket: Option<PathBuf>,
     /// Where the node's files are, as this process sees them: before the paths of network namespaces that the plugin
@@ -146,6 +140,9 @@ pub struct RunArgs {
     /// Where the node's /proc is, as this process sees its process ids
     #[arg(long, value_name = "DIR", env = "MESHGATE_PROC")]
     pub proc_root: Option<PathBuf>,
+    /// The installer
+    #[command(flatten)]
+    pub install: InstallArgs,
     /// What the CNI plugin is answered
     #[command(flatten)]
     pub cni: CniArgs,
@@ -201,7 +198,12 @@ impl RunArgs {
     /// The socket that the CNI plugin calls.
     #[must_use]
     pub fn plugin_socket(&self) -> PathBuf {
-        let default = || self.cni_agent_run_dir.join(agent_core::cni::config::SOCKET);
+        let default = || {
+            self.install
+                .place
+                .cni_agent_run_dir
+                .join(agent_core::cni::config::SOCKET)
+        };
         self.plugin_socket.clone().unwrap_or_else(default)
     }
 

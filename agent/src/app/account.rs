@@ -10,6 +10,7 @@ use tokio::sync::watch;
 use crate::cni::Stats;
 use crate::config::{Paths, RunArgs};
 use crate::enrol::{self, Handle};
+use crate::install;
 use crate::ops::{self, Control};
 use crate::report::{self, CniReport, ConditionReport, PodReport, Problem, ProxyReport, Report, ZdsErrors};
 use crate::zds::Zds;
@@ -31,6 +32,7 @@ pub(super) struct Parts {
     pub(super) turned_away: watch::Receiver<Vec<Problem>>,
     pub(super) cni: watch::Receiver<Stats>,
     pub(super) conditions: watch::Receiver<ops::State>,
+    pub(super) install: watch::Receiver<install::Stats>,
 }
 
 impl Account {
@@ -66,6 +68,7 @@ impl Account {
         let (mut pods, mut problems) = (self.parts.handle.reports(), self.parts.handle.problems());
         let (mut events, mut turned_away) = (self.parts.zds.events(), self.parts.turned_away.clone());
         let (mut cni, mut conditions) = (self.parts.cni.clone(), self.parts.conditions.clone());
+        let mut install = self.parts.install.clone();
         let mut written = None;
         loop {
             let now = self.gather();
@@ -77,6 +80,7 @@ impl Account {
                 changed = problems.changed() => changed?,
                 changed = turned_away.changed() => changed?,
                 changed = cni.changed() => changed?,
+                changed = install.changed() => changed?,
                 changed = conditions.changed() => changed?,
                 // A reader that lags has missed nothing that the next gathering does not see.
                 _ = events.recv() => {}
@@ -125,6 +129,7 @@ impl Account {
             })
             .collect::<Vec<_>>();
         problems.extend(known);
+        problems.extend(self.parts.install.borrow().problem.clone());
         problems.extend(self.parts.handle.reports().borrow().values().filter_map(failed));
         Report {
             conditions: self.parts.conditions.borrow().iter().map(condition).collect(),

@@ -42,15 +42,16 @@ impl End {
         }
     }
 
-    /// Waits for SIGTERM or SIGINT, then decides and does it.
-    pub(super) async fn told(&self) -> anyhow::Result<()> {
+    /// Waits for SIGTERM or SIGINT, then decides.
+    pub(super) async fn told(&self) -> anyhow::Result<Departure> {
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
         tokio::select! {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
         }
-        match self.departure().await {
+        let departure = self.departure().await;
+        match &departure {
             Departure::Stays { why } => {
                 tracing::info!("stopping: pods stay captured, and new ones wait for the next agent: {why}");
             }
@@ -60,7 +61,7 @@ impl End {
                 );
             }
         }
-        Ok(())
+        Ok(departure)
     }
 
     async fn departure(&self) -> Departure {

@@ -15,6 +15,7 @@ use crate::datapath::pins::Pins;
 use crate::datapath::tables::Tables;
 use crate::datapath::usage;
 use crate::enrol::Handle;
+use crate::install;
 use crate::ops::{Family, Kind, Metrics};
 use crate::zds::Zds;
 
@@ -23,14 +24,25 @@ pub(super) struct Scrape {
     handle: Handle,
     zds: Zds,
     cni: watch::Receiver<Stats>,
+    install: watch::Receiver<install::Stats>,
 }
 
 /// The states of pods, all of them, so that a state without pods is told too.
 const STATES: [&str; 5] = ["outside", "waiting", "pending", "enabled", "leaving"];
 
 impl Scrape {
-    pub(super) fn new(handle: Handle, zds: Zds, cni: watch::Receiver<Stats>) -> Self {
-        Self { handle, zds, cni }
+    pub(super) fn new(
+        handle: Handle,
+        zds: Zds,
+        cni: watch::Receiver<Stats>,
+        install: watch::Receiver<install::Stats>,
+    ) -> Self {
+        Self {
+            handle,
+            zds,
+            cni,
+            install,
+        }
     }
 
     /// Whether the CNI plugin is on the node, or need not be.
@@ -63,7 +75,20 @@ impl Scrape {
         let answered = |family: Family, (code, count): (u16, u64)| {
             family.with(&[("response_code", &code.to_string())], count as f64)
         };
+        let install = self.install.borrow();
+        let installs = [
+            ("SUCCESS", install.success as f64),
+            ("COPY_BINARIES_FAILURE", install.copy_binaries as f64),
+            ("CREATE_KUBECONFIG_FAILURE", install.create_kubeconfig as f64),
+            ("CREATE_CNI_CONFIG_FAILURE", install.create_cni_config as f64),
+        ];
         vec![
+            Family::new(
+                Kind::Counter,
+                "istio_cni_installs",
+                "Attempts to install the CNI plugin on the node by result",
+            )
+            .by("result", installs),
             answers.into_iter().fold(requests, answered),
             Family::counter(
                 "meshgate_cni_log_lines_dropped",

@@ -10,10 +10,12 @@ use serde::Serialize;
 
 use super::Exit;
 use super::output::{self, Format};
-use crate::config::Paths;
+use crate::app::installation;
+use crate::config::{Paths, PluginPlaceArgs};
 use crate::datapath::namespaces;
 use crate::datapath::pins::Pins;
 use crate::datapath::remnants::{Remnants, remove_pins};
+use crate::install;
 use crate::lock;
 use crate::netns::by_cookie;
 use crate::report::Report;
@@ -42,9 +44,11 @@ pub struct Cleaned {
 ///
 /// # Errors
 /// When the agent runs, or something cannot be removed.
-pub fn execute(paths: &Paths, format: Format) -> anyhow::Result<Exit> {
+pub fn execute(paths: &Paths, format: Format, place: &PluginPlaceArgs) -> anyhow::Result<Exit> {
     let guard = lock::acquire(&paths.run_dir).context("cleanup needs the agent to be stopped")?;
     let mut cleaned = Cleaned::default();
+    // First, so that no new pod is held by a plugin whose agent has gone.
+    let plugin = install::remove(&installation::removal(place));
     let pins = Pins::new(&paths.bpffs);
     let pins_lock = if pins.all_versions().exists() {
         Some(pins.lock()?)
@@ -56,8 +60,10 @@ pub fn execute(paths: &Paths, format: Format) -> anyhow::Result<Exit> {
     cleaned.pins = remove_pins(&pins)?;
     cleaned.programs = before.programs.len();
     cleaned.maps = before.maps.len();
-    cleaned.files = remove_files(paths)?;
-    cleaned.left = wait_until_gone(&before);
+    cleaned.files = plugin.files;
+    cleaned.files.extend(remove_files(paths)?);
+    cleaned.left = plugin.left;
+    cleaned.left.extend(wait_until_gone(&before));
     drop((pins_lock, guard));
     if std::fs::remove_dir(&paths.run_dir).is_ok() {
         cleaned.files.push(paths.run_dir.clone());

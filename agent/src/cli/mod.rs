@@ -14,7 +14,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::config::{Paths, RunArgs};
+use crate::config::{Paths, PluginPlaceArgs, RunArgs};
 use output::Format;
 
 /// How a command ended (docs/cli.md).
@@ -90,7 +90,7 @@ pub enum Command {
     Preflight,
     /// Remove everything of ours from this node, and prove that nothing is left
     #[command(after_help = "Example: meshgate cleanup\nThe agent must not be running.")]
-    Cleanup,
+    Cleanup(Box<PluginPlaceArgs>),
 }
 
 /// Runs a command; the table or JSON goes to standard output.
@@ -107,6 +107,6 @@ pub fn execute(cli: Cli) -> anyhow::Result<Exit> {
         Command::Counters(args) => counters::execute(paths, format, &args),
         Command::LogLevel(args) => log_level::execute(paths, format, &args),
         Command::Preflight => preflight::execute(paths, format),
-        Command::Cleanup => cleanup::execute(paths, format),
+        Command::Cleanup(place) => cleanup::execute(paths, format, &place),
     }
 }

@@ -1,10 +1,13 @@
 //! `meshgate run`: the agent itself.
 
-use super::Exit;
-use crate::app;
-use crate::config::{Paths, RunArgs};
+use agent_core::departure::Departure;
 
-/// Runs the agent until it is told to stop.
+use super::Exit;
+use crate::app::{self, installation};
+use crate::config::{Paths, RunArgs};
+use crate::install;
+
+/// Runs the agent until it is told to stop. When that is for good, what it has installed goes too.
 ///
 /// # Errors
 /// When it cannot start, or a part that it cannot do without ends.
@@ -13,6 +16,17 @@ pub fn execute(paths: &Paths, args: &RunArgs) -> anyhow::Result<Exit> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    runtime.block_on(app::run(paths, args, &log))?;
+    let departure = runtime.block_on(app::run(paths, args, &log))?;
+    // With it ends the installer, also where it waits for the disk: nobody puts back what is removed now.
+    drop(runtime);
+    if args.install.install_cni && matches!(departure, Departure::Removed { .. }) {
+        let removed = install::remove(&installation::removal(&args.install.place));
+        for file in &removed.files {
+            tracing::info!("the CNI plugin is gone from {}", file.display());
+        }
+        for left in &removed.left {
+            tracing::error!("left: {left}");
+        }
+    }
     Ok(Exit::Fine)
 }

@@ -97,7 +97,7 @@ impl Exposition {
 mod tests {
     use std::time::Duration;
 
-    use super::super::metrics::{Admitted, Install};
+    use super::super::metrics::Admitted;
     use super::*;
     use crate::ports::{Observer as _, Reconciled};
 
@@ -105,7 +105,6 @@ mod tests {
         let pods =
             || Family::new(super::super::Kind::Gauge, "meshgate_pods", "Pods").by("state", [("a\"b", 2.0)]);
         let (exposition, metrics) = Exposition::new(move |_| Box::new(move || vec![pods()]));
-        metrics.install(Install::CopyBinaries);
         metrics.reconciled(Reconciled::Add);
         metrics.enrolled(Duration::from_millis(3));
         metrics.admitted(Admitted::Captured, Duration::from_millis(3));
@@ -118,8 +117,6 @@ mod tests {
         for format in [Format::OpenMetrics, Format::Prometheus] {
             let text = exposition.text(format).unwrap();
             for line in [
-                "istio_cni_installs_total{result=\"COPY_BINARIES_FAILURE\"} 1",
-                "istio_cni_installs_total{result=\"SUCCESS\"} 0",
                 "nodeagent_reconcile_events_total{type=\"add\"} 1",
                 "nodeagent_reconcile_events_total{type=\"delete\"} 0",
                 "meshgate_enrolment_seconds_bucket{le=\"0.005\"} 1",

@@ -1,10 +1,10 @@
-//! Metrics of what happens, counted when it happens: reconciliation, enrolment, admissions, installs.
+//! Metrics of what happens, counted when it happens: reconciliation, enrolment, admissions.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
+use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
@@ -23,51 +23,11 @@ pub struct Metrics(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    installs: Family<Installed, Counter>,
     reconciled: Family<Event, Counter>,
     enrolment: Histogram,
     admission: Family<Outcome, Histogram>,
     /// Milliseconds since the epoch; 0 before the first fact.
     last_fact: AtomicU64,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Installed {
-    result: Install,
-}
-
-/// How an attempt to install the plugin on the node ended, in Istio's words.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Install {
-    /// All is in place.
-    Success,
-    /// The binaries could not be copied.
-    CopyBinaries,
-    /// The kubeconfig could not be written.
-    CreateKubeconfig,
-    /// The configuration could not be written.
-    CreateCniConfig,
-}
-
-impl Install {
-    const ALL: [Self; 4] = [
-        Self::Success,
-        Self::CopyBinaries,
-        Self::CreateKubeconfig,
-        Self::CreateCniConfig,
-    ];
-}
-
-impl EncodeLabelValue for Install {
-    fn encode(&self, encoder: &mut prometheus_client::encoding::LabelValueEncoder<'_>) -> std::fmt::Result {
-        let text = match self {
-            Self::Success => "SUCCESS",
-            Self::CopyBinaries => "COPY_BINARIES_FAILURE",
-            Self::CreateKubeconfig => "CREATE_KUBECONFIG_FAILURE",
-            Self::CreateCniConfig => "CREATE_CNI_CONFIG_FAILURE",
-        };
-        EncodeLabelValue::encode(&text, encoder)
-    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -102,9 +62,6 @@ impl Inner {
         for outcome in Admitted::ALL {
             drop(self.admission.get_or_create(&outcome.label()));
         }
-        for result in Install::ALL {
-            drop(self.installs.get_or_create(&Installed { result }));
-        }
     }
 }
 
@@ -114,18 +71,12 @@ impl Metrics {
     pub fn registered(registry: &mut Registry) -> Self {
         let histogram = || Histogram::new(SECONDS);
         let inner = Inner {
-            installs: Family::default(),
             reconciled: Family::default(),
             enrolment: histogram(),
             admission: Family::new_with_constructor(histogram),
             last_fact: AtomicU64::default(),
         };
         inner.begin_at_zero();
-        registry.register(
-            "istio_cni_installs",
-            "Attempts to install the CNI plugin on the node by result",
-            inner.installs.clone(),
-        );
         registry.register(
             "nodeagent_reconcile_events",
             "Comparisons of a pod with its wish by what had happened to the pod, failed ones included",
@@ -142,11 +93,6 @@ impl Metrics {
             inner.admission.clone(),
         );
         Self(Arc::new(inner))
-    }
-
-    /// An attempt to install the plugin ended.
-    pub fn install(&self, result: Install) {
-        self.0.installs.get_or_create(&Installed { result }).inc();
     }
 
     /// A sandbox was admitted or refused after this time.

@@ -18,5 +18,5 @@ pub use endpoints::{EndpointError, Endpoints};
 pub use exposition::{Exposition, Format};
 pub use family::{Family, Kind};
 pub use log::Log;
-pub use metrics::{Admitted, Install, Metrics};
+pub use metrics::{Admitted, Metrics};
 pub use readiness::{Condition, Readiness, State};

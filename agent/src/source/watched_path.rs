@@ -3,20 +3,20 @@
 //! ConfigMap are all noticed, and reading the files wakes nobody.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
-use std::ffi::{CStr, OsStr, OsString};
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
-use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
+use rustix::fs::inotify::{self, ReadFlags, WatchFlags};
 use rustix::io::Errno;
-use tokio::io::unix::AsyncFd;
 use tokio::time::{Instant, timeout_at};
+
+use crate::inotify::{Change, Inotify};
 
 /// A burst of changes is over when it was quiet for so long: editors write twice.
 const QUIET: Duration = Duration::from_millis(50);
@@ -55,7 +55,7 @@ type Watched = HashMap<i32, Names>;
 
 /// One inotify instance and what it watches.
 pub(super) struct PathWatch {
-    inotify: AsyncFd<Arc<OwnedFd>>,
+    inotify: Inotify,
     watched: Watched,
 }
 
@@ -63,15 +63,10 @@ impl PathWatch {
     /// Watches nothing yet. Must be called within a tokio runtime.
     ///
     /// # Errors
-    /// When the user has too many inotify instances (`fs.inotify.max_user_instances`).
-    #[expect(
-        deprecated,
-        reason = "its successor is unsafe for types whose descriptor may change; this one cannot"
-    )]
+    /// As [`Inotify::new`].
     pub(super) fn new() -> io::Result<Self> {
-        let inotify = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
         Ok(Self {
-            inotify: AsyncFd::new(Arc::new(inotify))?,
+            inotify: Inotify::new()?,
             watched: Watched::new(),
         })
     }
@@ -79,7 +74,7 @@ impl PathWatch {
     /// Begins to look at paths; what it looks at is watched from then on, and only that after [`Self::settle`].
     pub(super) fn survey(&self) -> Survey {
         Survey {
-            inotify: Arc::clone(self.inotify.get_ref()),
+            inotify: Arc::clone(self.inotify.descriptor()),
             watched: Watched::new(),
         }
     }
@@ -92,7 +87,7 @@ impl PathWatch {
             .filter(|descriptor| !survey.watched.contains_key(descriptor))
         {
             // Fails for a folder that is gone, whose watch the kernel removed.
-            let _ = inotify::remove_watch(self.inotify.get_ref(), *descriptor);
+            let _ = inotify::remove_watch(self.inotify.descriptor(), *descriptor);
         }
         self.watched = survey.watched;
     }
@@ -114,32 +109,13 @@ impl PathWatch {
     }
 
     async fn change(&self) -> io::Result<()> {
-        loop {
-            let mut ready = self.inotify.readable().await?;
-            let relevant = self.drain()?;
-            ready.clear_ready();
-            if relevant {
-                return Ok(());
-            }
-        }
-    }
-
-    /// Takes all events that are there and says whether one of them matters.
-    fn drain(&self) -> io::Result<bool> {
-        let mut buffer = [MaybeUninit::uninit(); 4096];
-        let mut events = inotify::Reader::new(self.inotify.get_ref(), &mut buffer);
         let mut relevant = false;
-        loop {
-            match events.next() {
-                Ok(event) => {
-                    let name = event.file_name().map(CStr::to_bytes);
-                    relevant |= self.matters(event.wd(), event.events(), name);
-                }
-                Err(Errno::AGAIN) => return Ok(relevant),
-                Err(Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
-            }
+        while !relevant {
+            let tell =
+                |change: Change<'_>| relevant |= self.matters(change.watch, change.events, change.name);
+            self.inotify.changes(tell).await?;
         }
+        Ok(())
     }
 
     fn matters(&self, descriptor: i32, events: ReadFlags, name: Option<&[u8]>) -> bool {

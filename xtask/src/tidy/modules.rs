@@ -9,22 +9,27 @@ use super::tree::Tree;
 /// not know each other, and what enrolment needs of the outside are traits in `ports`.
 const ALLOWED: &[(&str, &str)] = &[
     ("main", "app chain cli config"),
-    ("cli", "app config datapath lock netns ops ports report sys"),
+    (
+        "cli",
+        "app config datapath install lock netns ops ports report sys",
+    ),
     (
         "app",
-        "cni config datapath enrol lock netns ops ports predecessor report source sys zds",
+        "cni config datapath enrol inotify install lock netns ops ports predecessor report source sys zds",
     ),
     // The plugin's socket hands each sandbox to enrolment.
     ("cni", "chain enrol netns ports socket_file"),
     ("ops", "chain ports socket_file"),
     ("enrol", "pod_log ports"),
-    ("source", "ports"),
+    ("install", "inotify report"),
+    ("source", "inotify ports"),
     ("datapath", "chain netns ports predecessor sys"),
     ("zds", "netns pod_log ports socket_file sys"),
     ("predecessor", "netns sys"),
     ("netns", "ports sys"),
     ("chain", ""),
     ("config", ""),
+    ("inotify", ""),
     ("lock", ""),
     ("pod_log", ""),
     ("ports", ""),
