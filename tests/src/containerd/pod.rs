@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 use tonic::Status;
 
@@ -151,14 +151,15 @@ impl RuntimePod {
     /// # Errors
     /// What the runtime says.
     pub fn start(&self, name: &str, arguments: &[&str]) -> Result<Container> {
-        let log = format!("{name}.log");
+        // As if each sandbox had restarted each container: its name and its log are its own.
+        let attempt = self.config.metadata.as_ref().map_or(0, |pod| pod.attempt);
+        let log = format!("{name}.{attempt}.log");
         let container = self.cri.call(CreateContainerRequest {
             pod_sandbox_id: self.sandbox.clone().context("the pod has no sandbox")?,
             config: Some(ContainerConfig {
                 metadata: Some(ContainerMetadata {
                     name: name.to_owned(),
-                    // As if each sandbox had restarted each container.
-                    attempt: self.config.metadata.as_ref().map_or(0, |pod| pod.attempt),
+                    attempt,
                 }),
                 image: Some(ImageSpec {
                     image: IMAGE.to_owned(),
@@ -188,13 +189,16 @@ impl RuntimePod {
         }
     }
 
-    /// Runs the load tool in a container of its own and returns the JSON that it prints.
+    /// Runs the load tool to its end in a container of its own, as an init container, and returns the JSON that it
+    /// prints.
     ///
     /// # Errors
-    /// When it prints something else.
+    /// When it fails or prints something else.
     pub fn load(&self, name: &str, arguments: &[&str]) -> Result<Value> {
         let container = self.start(name, arguments)?;
         let line = self.line(&container)?;
+        let code = self.wait(&container)?;
+        ensure!(code == 0, "{name} ended with {code} and printed {line:?}");
         serde_json::from_str(&line).with_context(|| format!("{name} printed {line:?}"))
     }
 
