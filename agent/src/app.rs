@@ -26,7 +26,7 @@ use anyhow::Context;
 use tokio::sync::mpsc;
 
 use crate::cni::{self, Admissions, Counters, LogSocket, PluginSocket};
-use crate::config::{ConfigError, Paths, RunArgs, Source, cgroup2_mount};
+use crate::config::{ConfigError, Paths, RunArgs, Source, cgroup2_mount_of};
 use crate::datapath::kernel::{self, KernelDatapath};
 use crate::enrol::{Enrolment, Handle, Ports};
 use crate::lock;
@@ -143,6 +143,7 @@ fn node(
     })?;
     let config = kernel::Config {
         bpffs: paths.bpffs.clone(),
+        may_mount: args.mount_bpffs,
         cgroup_root: cgroup_root.clone(),
         node_netns: cookie(&opened)?,
         node_network: place.default_network.clone(),
@@ -207,7 +208,10 @@ async fn serve<S: PodStatus + 'static, E: PodEvents>(
     let (metrics, watch) = (operation.metrics.clone(), operation.watch.clone());
     let worker: Arc<OnceLock<Handle>> = Arc::default();
     let turned_away = TurnedAway::default();
-    let zds = Zds::bind(zds_config(args), on_connect(worker.clone(), turned_away.clone()))?;
+    let zds = Zds::bind(
+        zds_config(args, &paths.cgroup_root()?),
+        on_connect(worker.clone(), turned_away.clone()),
+    )?;
     let events = zds.events();
     let plugin_socket = PluginSocket::bind(&args.plugin_socket())?;
     let log_socket = LogSocket::bind(&args.log_socket())?;
@@ -302,12 +306,13 @@ async fn start(
     std::future::pending().await
 }
 
-fn zds_config(args: &RunArgs) -> zds::Config {
+/// Cgroups are told from the top of their hierarchy, of which `cgroup_root` may be a part.
+fn zds_config(args: &RunArgs, cgroup_root: &Path) -> zds::Config {
     let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
     zds::Config {
         socket: args.zds_socket.clone(),
         proc_root: args.proc_root(),
-        cgroup_root: cgroup2_mount(&mounts).unwrap_or_else(|| Path::new("/sys/fs/cgroup").to_owned()),
+        cgroup_root: cgroup2_mount_of(&mounts, cgroup_root).unwrap_or_else(|| cgroup_root.to_owned()),
         ..zds::Config::default()
     }
 }

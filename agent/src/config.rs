@@ -81,6 +81,15 @@ pub fn cgroup2_mount(mounts: &str) -> Option<PathBuf> {
     })
 }
 
+/// The mount of cgroup v2 that a folder lies on, in the text of `/proc/self/mounts`. In a container there are two: its own,
+/// and that of the node.
+#[must_use]
+pub fn cgroup2_mount_of(mounts: &str, folder: &Path) -> Option<PathBuf> {
+    let all = mounts.lines().filter_map(cgroup2_mount);
+    all.filter(|mount| folder.starts_with(mount))
+        .max_by_key(|mount| mount.components().count())
+}
+
 /// Settings of `meshgate run`.
 #[derive(Args, Clone, Debug)]
 pub struct RunArgs {
@@ -137,6 +146,9 @@ pub struct RunArgs {
     /// tells
     #[arg(long, value_name = "DIR", env = "MESHGATE_HOST_ROOT", default_value = "/")]
     pub host_root: PathBuf,
+    /// Mount a bpffs if there is none. Not within a container: the mount would go with it
+    #[arg(long, value_name = "BOOL", env = "MESHGATE_MOUNT_BPFFS", default_value_t = true, action = clap::ArgAction::Set)]
+    pub mount_bpffs: bool,
     /// Where the node's /proc is, as this process sees its process ids
     #[arg(long, value_name = "DIR", env = "MESHGATE_PROC")]
     pub proc_root: Option<PathBuf>,
@@ -301,5 +313,17 @@ mod tests {
             "cgroup /sys/fs/cgroup/cpu cgroup rw,cpu 0 0\ncgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\n";
         assert_eq!(cgroup2_mount(mounts), Some("/sys/fs/cgroup/unified".into()));
         assert_eq!(cgroup2_mount("proc /proc proc rw 0 0\n"), None);
+        let mounts = "cgroup /sys/fs/cgroup cgroup2 ro 0 0\ncgroup2 /host/sys/fs/cgroup cgroup2 ro 0 0\n";
+        for (folder, mount) in [
+            ("/host/sys/fs/cgroup", Some("/host/sys/fs/cgroup")),
+            ("/sys/fs/cgroup/kubepods", Some("/sys/fs/cgroup")),
+            ("/sys/fs", None),
+        ] {
+            assert_eq!(
+                cgroup2_mount_of(mounts, folder.as_ref()),
+                mount.map(PathBuf::from),
+                "{folder}"
+            );
+        }
     }
 }

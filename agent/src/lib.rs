@@ -4,6 +4,7 @@ pub mod ports;
 pub mod chain;
 mod pod_log;
 pub mod sys;
+pub mod cgroup_ns;
 pub mod socket_file;
 pub mod inotify;
 pub mod netns;

@@ -8,6 +8,7 @@ pub mod maps;
 pub mod counters;
 pub mod log_level;
 pub mod preflight;
+pub mod mount_bpffs;
 pub mod cleanup;
 
 use std::process::ExitCode;
@@ -88,6 +89,12 @@ pub enum Command {
                             something optional is."
     )]
     Preflight,
+    /// Mount a bpffs, where the pins are, if the node has none
+    #[command(
+        name = "mount-bpffs",
+        after_help = "Example: meshgate mount-bpffs --bpffs /sys/fs/bpf"
+    )]
+    MountBpffs,
     /// Remove everything of ours from this node, and prove that nothing is left
     #[command(after_help = "Example: meshgate cleanup\nThe agent must not be running.")]
     Cleanup(Box<PluginPlaceArgs>),
@@ -107,6 +114,7 @@ pub fn execute(cli: Cli) -> anyhow::Result<Exit> {
         Command::Counters(args) => counters::execute(paths, format, &args),
         Command::LogLevel(args) => log_level::execute(paths, format, &args),
         Command::Preflight => preflight::execute(paths, format),
+        Command::MountBpffs => mount_bpffs::execute(paths, format),
         Command::Cleanup(place) => cleanup::execute(paths, format, &place),
     }
 }

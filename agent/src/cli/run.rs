@@ -4,6 +4,7 @@ use agent_core::departure::Departure;
 
 use super::Exit;
 use crate::app::{self, installation};
+use crate::cgroup_ns;
 use crate::config::{Paths, RunArgs};
 use crate::install;
 
@@ -13,6 +14,14 @@ use crate::install;
 /// When it cannot start, or a part that it cannot do without ends.
 pub fn execute(paths: &Paths, args: &RunArgs) -> anyhow::Result<Exit> {
     let log = app::log_to_stderr(args)?;
+    // Before there are other threads.
+    match cgroup_ns::join(&args.proc_root()) {
+        Ok(true) => tracing::info!("in the node's cgroup namespace"),
+        Ok(false) => {}
+        Err(error) => {
+            tracing::warn!("the node's cgroup namespace: {error}; cgroups of pods may not be found");
+        }
+    }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;

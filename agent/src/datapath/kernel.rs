@@ -28,6 +28,8 @@ use crate::sys::bpf::AttachType;
 pub struct Config {
     /// A bpffs, or a folder within one.
     pub bpffs: PathBuf,
+    /// A bpffs may be mounted there if there is none.
+    pub may_mount: bool,
     /// The node's root cgroup (v2): the programs see the processes in and below it.
     pub cgroup_root: PathBuf,
     /// Cookie of the node's own network namespace.
@@ -75,7 +77,7 @@ impl KernelDatapath {
         let failed = |error: &dyn Display| error_of("start", "datapath", error, true);
         let pins = Pins::new(&config.bpffs);
         let mut start = Start {
-            mounted_bpffs: pins.prepare().map_err(|error| failed(&error))?,
+            mounted_bpffs: pins.prepare(config.may_mount).map_err(|error| failed(&error))?,
             ..Start::default()
         };
         let lock = pins.lock().map_err(|error| failed(&error))?;

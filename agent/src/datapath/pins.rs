@@ -30,6 +30,12 @@ pub enum PinsError {
         /// Why not.
         source: io::Error,
     },
+    /// There is no bpffs, and none is to be mounted.
+    #[error(
+        "no bpffs at {0}, and mounting one is switched off: mount it on the node (mount -t bpf bpf {0}; chart: \
+         mountBpffs=true). Mounted in the agent's container it would go with that, and the capture of all pods with it"
+    )]
+    NotMounted(PathBuf),
     /// Another agent works on these pins.
     #[error("another agent is running with the pins in {0}; stop it first, or give another --bpffs")]
     Taken(PathBuf),
@@ -102,11 +108,14 @@ impl Pins {
         self.pod_links().join(netns.0.to_string())
     }
 
-    /// Mounts the bpffs if there is none, and makes the folders. Returns whether it was mounted.
+    /// Mounts the bpffs if there is none and `may_mount`, and makes the folders. Returns whether it was mounted.
     ///
     /// # Errors
-    /// When the bpffs cannot be mounted or a folder cannot be made.
-    pub fn prepare(&self) -> Result<bool, PinsError> {
+    /// When there is no bpffs and it cannot be mounted, or a folder cannot be made.
+    pub fn prepare(&self, may_mount: bool) -> Result<bool, PinsError> {
+        if !may_mount && !is_bpffs(&self.bpffs) {
+            return Err(PinsError::NotMounted(self.bpffs.clone()));
+        }
         let mounted = self.mount()?;
         for folder in [
             self.root().join("maps"),
@@ -133,7 +142,11 @@ impl Pins {
         }
     }
 
-    fn mount(&self) -> Result<bool, PinsError> {
+    /// Mounts a bpffs if there is none. Returns whether it was mounted.
+    ///
+    /// # Errors
+    /// When it cannot be mounted.
+    pub fn mount(&self) -> Result<bool, PinsError> {
         if is_bpffs(&self.bpffs) {
             return Ok(false);
         }

@@ -11,7 +11,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ("main", "app chain cli config"),
     (
         "cli",
-        "app config datapath install lock netns ops ports report sys",
+        "app cgroup_ns config datapath install lock netns ops ports report sys",
     ),
     (
         "app",
@@ -27,6 +27,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ("zds", "netns pod_log ports socket_file sys"),
     ("predecessor", "netns sys"),
     ("netns", "ports sys"),
+    ("cgroup_ns", ""),
     ("chain", ""),
     ("config", ""),
     ("inotify", ""),

@@ -17,7 +17,7 @@ struct Rule {
 
 const AGENT: &[&str] = &["agent/src/", "agent-core/src/", "agent-cni/src/"];
 const LOADERS: &[&str] = &["agent/src/datapath/", "agent/src/sys"];
-const NAMESPACES: &[&str] = &["agent/src/netns/", "agent/src/sys"];
+const NAMESPACES: &[&str] = &["agent/src/cgroup_ns.rs", "agent/src/netns/", "agent/src/sys"];
 const RULES: &[Rule] = &[
     Rule {
         word: "unsafe",
