@@ -30,3 +30,11 @@ pub struct PodEntry {
     /// The proxy has accepted the pod.
     pub enabled: bool,
 }
+
+impl PodEntry {
+    /// Whether the maps hold nothing but the pod's name, or no address of it.
+    #[must_use]
+    pub fn is_blank(&self) -> bool {
+        self.addresses.is_empty() && self.source4.is_none() && self.source6.is_none() && !self.enabled
+    }
+}

@@ -188,6 +188,7 @@ fn clear(have: &Have) -> Next {
         return Next::Settled;
     };
     match have.rules {
+        _ if have.is_held_by_rules() => Next::Settled,
         Rules::Present | Rules::Due => Next::Do(Step::Clear(
             netns,
             Clearing {
@@ -211,8 +212,8 @@ fn ask(have: &Have) -> Next {
 /// ours.
 fn tell(have: &Have) -> Next {
     match (have.is_enabled(), have.proxy) {
+        _ if have.is_held_by_rules() => Next::Settled,
         (Some(true), ProxyView::Awaited) => Next::Settled,
-        (None, _) if have.is_held_by_rules() => Next::Settled,
         (Some(true), _) => annotate(have, Redirection::Enabled),
         _ => annotate(have, Redirection::Pending),
     }
@@ -276,9 +277,9 @@ impl Have {
         }
     }
 
-    /// Whether rules of another agent capture the pod, and we do not.
+    /// Whether rules of another agent capture the pod, and we do not: not yet, or we had only begun when the agent died.
     fn is_held_by_rules(&self) -> bool {
-        self.entry.is_none() && self.rules == Rules::Present
+        self.rules == Rules::Present && self.entry.as_ref().is_none_or(PodEntry::is_blank)
     }
 
     /// Whether the namespace was not sought by the addresses that were told.

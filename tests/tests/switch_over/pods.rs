@@ -168,7 +168,7 @@ fn nothing_is_left_in_a_pod_whose_label_goes() -> Result<()> {
                 ensure!(seen["ok"] == 1, "{seen}");
             }
             assert_eq!(scene.proxy.connections()?.len(), before, "direct");
-            scene.foreign_rules_are_untouched()?;
+            scene.foreign_rules_are_untouched_in(&scene.server)?;
         }
     }
     Ok(())

@@ -86,6 +86,8 @@ impl<P> Scene<P> {
         proxy: impl FnOnce(&Node, [&Pod; 3]) -> Result<P>,
     ) -> Result<Self> {
         let node = Node::new()?;
+        // From here the kernel asks for neighbours when a packet has another source than an own address, as by SNAT.
+        node.netns().ip("addr add fe80::1/64 dev br0 nodad\n")?;
         let enrolled = |spec: PodSpec| spec.ambient().annotation(ENROLLED.0, ENROLLED.1);
         let client = node.pod_with(enrolled(PodSpec::new("client")))?;
         let server = node.pod_with(enrolled(server))?;
@@ -157,20 +159,25 @@ impl<P> Scene<P> {
 
     /// The rules of other people are in both pods just as if there had been no others, with their counters.
     pub(crate) fn foreign_rules_are_untouched(&self) -> Result<()> {
-        for pod in [&self.client, &self.server] {
-            for family in Family::ALL {
-                let saved = |netns| iptables::saved(netns, self.backend.iptables(), family);
-                let (is, expected) = (saved(pod.netns())?, saved(&self.twin)?);
-                ensure!(is == expected, "{}: {is:#?}\n{expected:#?}", pod.name());
-                // ip6tables-nft 1.8.9 restores no counters.
-                if family == Family::V6 && self.backend.tool() != "iptables-legacy" {
-                    continue;
-                }
-                ensure!(
-                    expected.iter().filter(|line| line.contains("[7:700]")).count() == 8,
-                    "{expected:#?}"
-                );
+        [&self.client, &self.server]
+            .into_iter()
+            .try_for_each(|pod| self.foreign_rules_are_untouched_in(pod))
+    }
+
+    /// The same of one pod.
+    pub(crate) fn foreign_rules_are_untouched_in(&self, pod: &Pod) -> Result<()> {
+        for family in Family::ALL {
+            let saved = |netns| iptables::saved(netns, self.backend.iptables(), family);
+            let (is, expected) = (saved(pod.netns())?, saved(&self.twin)?);
+            ensure!(is == expected, "{}: {is:#?}\n{expected:#?}", pod.name());
+            // ip6tables-nft 1.8.9 restores no counters.
+            if family == Family::V6 && self.backend.tool() != "iptables-legacy" {
+                continue;
             }
+            ensure!(
+                expected.iter().filter(|line| line.contains("[7:700]")).count() == 8,
+                "{expected:#?}"
+            );
         }
         Ok(())
     }

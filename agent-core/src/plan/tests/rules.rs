@@ -99,6 +99,21 @@ fn rules_hold_a_pod_as_long_as_no_proxy_takes_it() {
 }
 
 #[test]
+fn a_pod_whose_capture_had_only_begun_is_held_by_rules_too() {
+    let mut have = adopted_and_sought(false, Redirection::Enabled, Some(HERE));
+    let entry = have.entry.as_mut().unwrap();
+    (entry.addresses, entry.source4, entry.source6) = (Vec::new(), None, None);
+    have.rules = Rules::Present;
+    have.proxy = ProxyView::Awaited;
+    assert_eq!(words(&plan(&have, &wanted())), "attach-7");
+    have.proxy = ProxyView::Retry;
+    assert_eq!(
+        words(&plan(&have, &wanted())),
+        "add attach-7 capture-enabled clear"
+    );
+}
+
+#[test]
 fn a_new_sandbox_has_no_rules_and_another_namespace_may_have() {
     let mut have = found();
     have.apply(&Event::Fresh);
