@@ -13,7 +13,11 @@ pub mod pod;
 pub mod ports;
 
 /// Version of every layout in this crate; part of the pin path, `/sys/fs/bpf/meshgate/v<N>/`.
+#[cfg(not(feature = "abi-next"))]
 pub const ABI_VERSION: u32 = 1;
+/// That of the other layouts, to which the tests upgrade.
+#[cfg(feature = "abi-next")]
+pub const ABI_VERSION: u32 = 2;
 
 /// Declares a type as plain bytes to aya.
 macro_rules! plain_bytes {

@@ -15,6 +15,9 @@ pub struct NetnsKey {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pod {
+    /// What only the layouts of the upgrade tests have: it moves every other field.
+    #[cfg(feature = "abi-next")]
+    pub trial: u64,
     /// Generation of the pod, from its UID: tells two pods with one address apart.
     pub generation: u64,
     /// Id of the pod's network.
@@ -91,6 +94,12 @@ pub struct Settings {
     pub reserved: u32,
 }
 
-const _: () = assert!(size_of::<Pod>() == 48 && size_of::<PodName>() == 400);
+/// Value of [`Pod::trial`].
+#[cfg(feature = "abi-next")]
+pub const TRIAL: u64 = 0x7472_6961_6c00_0000;
+
+#[cfg(not(feature = "abi-next"))]
+const _: () = assert!(size_of::<Pod>() == 48);
+const _: () = assert!(size_of::<PodName>() == 400);
 const _: () = assert!(size_of::<NetworkName>() == 64 && size_of::<Settings>() == 16);
 crate::plain_bytes!(NetnsKey, Pod, PodName, NetworkName, Settings);

@@ -2,7 +2,7 @@
 //!
 //! In reading order: [`ids`], [`facts`], [`labels`], [`selector`], [`enrolment`], [`network`], [`address`], [`wish`],
 //! [`catalog`], [`predecessor`], [`plan`], [`problem`], [`cgroup_path`], [`entry`], [`cni`],
-//! [`announce`], [`log_level`], [`departure`].
+//! [`announce`], [`log_level`], [`departure`], [`layout_version`].
 
 pub mod address;
 pub mod announce;
@@ -15,6 +15,7 @@ pub mod entry;
 pub mod facts;
 pub mod ids;
 pub mod labels;
+pub mod layout_version;
 pub mod log_level;
 pub mod network;
 pub mod plan;

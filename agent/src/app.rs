@@ -153,6 +153,12 @@ fn node(
     if start.mounted_bpffs {
         tracing::info!("bpffs was mounted at {}", paths.bpffs.display());
     }
+    for version in &start.leftovers {
+        tracing::warn!("pins of version v{version}, which nothing used, are removed");
+    }
+    if let Some(version) = start.upgraded_from {
+        tracing::info!("the pins of version v{version} are taken over");
+    }
     tracing::info!(
         adopted = start.adopted,
         attached = start.attached,

@@ -2,7 +2,7 @@
 
 use std::fs::{self, OpenOptions};
 use std::os::fd::AsFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use anyhow::{Context, Result, bail};
@@ -54,6 +54,8 @@ pub struct Agent {
     paths: Vec<String>,
     /// Flags of `run` only.
     flags: Vec<String>,
+    /// The binary.
+    program: PathBuf,
     command: Recipe,
     run_dir: PathBuf,
     log: PathBuf,
@@ -63,7 +65,10 @@ pub struct Agent {
 }
 
 /// Makes the command anew for each start.
-struct Recipe(Box<dyn Fn() -> Result<Command> + Send>);
+struct Recipe(Box<Make>);
+
+/// Makes a command of a program.
+type Make = dyn Fn(&Path) -> Result<Command> + Send;
 
 impl std::fmt::Debug for Recipe {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -97,7 +102,7 @@ impl Agent {
     pub fn stopped(node: &Node, source: &str, more: &[&str]) -> Result<Self> {
         let (program, run_dir) = (programs::find("meshgate")?, node.run_dir().join("agent"));
         fs::create_dir_all(&run_dir)?;
-        let text = |path: &std::path::Path| path.display().to_string();
+        let text = |path: &Path| path.display().to_string();
         let paths = words(&[
             ("--cgroup-root", text(node.cgroup())),
             ("--bpffs", text(node.bpffs())),
@@ -115,8 +120,8 @@ impl Agent {
         let mut flags = words(&usual);
         flags.extend(more.iter().map(ToString::to_string));
         let (netns, group) = (node.netns().path(), node.cgroup().join("node/agent"));
-        let command = Recipe(Box::new(move || {
-            let mut command = Command::new(&program);
+        let command = Recipe(Box::new(move |program| {
+            let mut command = Command::new(program);
             let cgroup = crate::cgroup::entrance(&crate::cgroup::create(group.clone())?)?;
             crate::sys::enter_on_exec(&mut command, fs::File::open(&netns)?.into(), Some(cgroup));
             Ok(command)
@@ -124,12 +129,18 @@ impl Agent {
         Ok(Self {
             paths,
             flags,
+            program,
             command,
             log: run_dir.join("agent.log"),
             log_start: 0,
             run_dir,
             process: None,
         })
+    }
+
+    /// From the next start on it is this binary, for the other verbs at once.
+    pub fn replace_program(&mut self, program: &Path) {
+        program.clone_into(&mut self.program);
     }
 
     fn launch(&mut self) -> Result<()> {
@@ -184,7 +195,7 @@ impl Agent {
 
     /// Folder of its lock and of what it says of itself.
     #[must_use]
-    pub fn run_dir(&self) -> &std::path::Path {
+    pub fn run_dir(&self) -> &Path {
         &self.run_dir
     }
 
@@ -193,13 +204,13 @@ impl Agent {
     /// # Errors
     /// When the node is gone.
     pub fn command(&self) -> Result<Command> {
-        (self.command.0)()
+        (self.command.0)(&self.program)
     }
 
     /// Waits for a file of the agent to satisfy `check`; an agent that ends is an error.
     fn until<T>(
         &mut self,
-        file: &std::path::Path,
+        file: &Path,
         what: &str,
         mut check: impl FnMut() -> Result<Option<T>>,
     ) -> Result<T> {

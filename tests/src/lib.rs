@@ -41,6 +41,7 @@ pub mod process;
 pub mod programs;
 pub mod pump;
 pub mod scrape;
+pub mod steady;
 pub mod sys;
 pub mod traffic;
 pub mod tuning;

@@ -1,81 +1,13 @@
 //! The agent is killed at any moment: nothing escapes, no connection fails, and the next start puts everything right.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Result;
 use serde_json::{Value, json};
-use tests::escape::{Verdict, verdict};
 use tests::moments::Moments;
-use tests::process::Process;
-use tests::proxy::Direction;
+use tests::steady::Steady;
 use tests::{Mesh, Pins, Pod, PodSpec, requires, wait};
-
-/// Connections per second of each load.
-const RATE: &str = "100";
-
-/// Servers and load in both directions.
-struct Load {
-    clients: Vec<Process>,
-    _servers: [Process; 2],
-    outside_log: PathBuf,
-    server_log: PathBuf,
-}
-
-impl Load {
-    fn start(mesh: &Mesh) -> Result<Self> {
-        let log = |name: &str| mesh.node.run_dir().join(format!("{name}-server.jsonl"));
-        let (outside_log, server_log) = (log("outside"), log("server"));
-        let serve = |pod: &Pod, log: &PathBuf| {
-            let log = log.display().to_string();
-            pod.serve(&["--listen", "[::]:8080", "--reply", "echo", "--log", &log])
-        };
-        let servers = [
-            serve(&mesh.outside, &outside_log)?,
-            serve(&mesh.server, &server_log)?,
-        ];
-        let mut clients = Vec::new();
-        for (from, to) in [(&mesh.client, &mesh.outside), (&mesh.outside, &mesh.server)] {
-            for ip in [to.v4(), to.v6()] {
-                let destination = SocketAddr::new(ip, 8080).to_string();
-                clients.push(from.spawn(&["crr", &destination, "--stdin", "--rate", RATE])?);
-            }
-        }
-        Ok(Self {
-            clients,
-            _servers: servers,
-            outside_log,
-            server_log,
-        })
-    }
-
-    /// Ends the load; returns how many connections there were and which failed.
-    fn stop(&mut self) -> Result<Vec<Value>> {
-        self.clients.iter_mut().for_each(Process::close_stdin);
-        self.clients.iter_mut().map(Process::json).collect()
-    }
-
-    /// What the two servers and the proxy say: on the way out, on the way in.
-    fn verdicts(&self, mesh: &Mesh) -> Result<[Verdict; 2]> {
-        let proxied = mesh.proxy.connections()?;
-        let (client, outside, server) = (&mesh.client, &mesh.outside, &mesh.server);
-        Ok([
-            verdict(
-                &self.outside_log,
-                &[client],
-                &proxied,
-                (Direction::Outbound, client, 8080),
-            )?,
-            verdict(
-                &self.server_log,
-                &[outside],
-                &proxied,
-                (Direction::Inbound, server, 8080),
-            )?,
-        ])
-    }
-}
 
 #[test]
 fn nothing_escapes_and_nothing_fails_while_the_agent_is_killed_fifty_times() -> Result<()> {
@@ -84,7 +16,7 @@ fn nothing_escapes_and_nothing_fails_while_the_agent_is_killed_fifty_times() -> 
     }
     let mut moments = Moments::new(50);
     let mut mesh = Mesh::new()?;
-    let mut load = Load::start(&mesh)?;
+    let mut load = Steady::start(&mesh)?;
     let destination = SocketAddr::new(mesh.outside.v6(), 8080).to_string();
     let mut held = mesh.client.spawn(&["hold", "20", &destination, "--check"])?;
     assert_eq!(held.json::<Value>()?["alive"], 20);
@@ -128,7 +60,7 @@ fn an_escape_would_be_seen() -> Result<()> {
         return Ok(());
     }
     let mut mesh = Mesh::new()?;
-    let mut load = Load::start(&mesh)?;
+    let mut load = Steady::start(&mesh)?;
     mesh.proxy.wait_for_connections(100)?;
     // Pulls the rug from under a running agent: no pod is captured from here on.
     mesh.agent.kill9();
@@ -136,15 +68,7 @@ fn an_escape_would_be_seen() -> Result<()> {
     for key in pods.keys()? {
         pods.remove(&key)?;
     }
-    let grown = |log: &PathBuf| {
-        let lines = || std::fs::read_to_string(log).map_or(0, |text| text.lines().count());
-        let before = lines();
-        wait::for_file(log, None, "more connections", || {
-            Ok((lines() > before + 50).then_some(()))
-        })
-    };
-    grown(&load.outside_log)?;
-    grown(&load.server_log)?;
+    load.wait_for_more(50)?;
     load.stop()?;
     for verdict in load.verdicts(&mesh)? {
         assert!(verdict.escaped >= 20, "{verdict:?}");

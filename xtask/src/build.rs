@@ -8,7 +8,7 @@ use std::time::Instant;
 use crate::Output;
 use crate::command::{cargo, run, say};
 use crate::report::Report;
-use crate::toolchain::{self, TARGET};
+use crate::toolchain::{self, NEXT, TARGET};
 use crate::workspace::{Workspace, host};
 
 /// Links the C library into the binary. glibc is linked as well as musl can be: it comes with every C compiler of
@@ -52,6 +52,30 @@ fn object(workspace: &Workspace) -> anyhow::Result<Report> {
     ));
     run(&mut toolchain.build(workspace, &linker))?;
     Report::read(&object_path(workspace))
+}
+
+/// Builds the agent with other layouts of the maps, for the tests of upgrades: not optimized, since nothing is measured.
+pub(crate) fn next(workspace: &Workspace) -> anyhow::Result<()> {
+    let (toolchain, linker) = toolchain::require()?;
+    run(&mut toolchain.build_next(workspace, &linker))?;
+    let object = workspace
+        .next_bpf_target()
+        .join(TARGET)
+        .join("release/meshgate-ebpf");
+    let mut command = cargo();
+    command
+        .args([
+            "build",
+            "--package",
+            "agent",
+            "--bin",
+            "meshgate-next",
+            "--features",
+            NEXT,
+        ])
+        .current_dir(&workspace.root)
+        .env(OBJECT_VARIABLE, object);
+    run(&mut command)
 }
 
 /// Where the object is, once built.

@@ -100,6 +100,11 @@ pub(crate) fn environment(workspace: &Workspace) -> Vec<(&'static str, OsString)
             .is_file()
             .then(|| ("MESHGATE_IMAGE", image::built(workspace).into())),
     );
+    variables.extend(
+        Some(workspace.next())
+            .filter(|binary| binary.is_file())
+            .map(|binary| ("MESHGATE_NEXT", binary.into())),
+    );
     variables.extend(setup::kube(workspace).map(|folder| ("KUBEBUILDER_ASSETS", folder.into())));
     variables.extend(setup::envoy().map(|binary| ("MESHGATE_ENVOY", binary.into())));
     variables

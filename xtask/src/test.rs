@@ -56,7 +56,9 @@ fn everything(workspace: &Workspace, args: &Args, summary: &mut Summary) {
         without_root(workspace, args, summary);
         let built = ready
             && summary.step("build", || {
-                build::all(workspace).and_then(|()| image::of_built(workspace))
+                build::all(workspace)
+                    .and_then(|()| image::of_built(workspace))
+                    .and_then(|()| build::next(workspace))
             });
         let served = summary.step("kubernetes", || {
             kube.join()

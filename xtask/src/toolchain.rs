@@ -15,6 +15,8 @@ use crate::workspace::Workspace;
 
 /// The target of the kernel programs.
 pub(crate) const TARGET: &str = "bpfel-unknown-none";
+/// Feature of the other layouts.
+pub(crate) const NEXT: &str = "abi-next";
 /// The linker's version that is tried here.
 pub(crate) const LINKER_VERSION: &str = "0.13.0";
 const SYSTEM_RUSTC: &str = "/usr/bin/rustc";
@@ -71,22 +73,48 @@ impl Toolchain {
 
     /// `cargo build` of the kernel programs.
     pub(crate) fn build(self, workspace: &Workspace, linker: &Path) -> Command {
-        self.cargo("build", workspace, linker, &[])
+        self.cargo("build", workspace, &workspace.bpf_target(), linker, &[])
+    }
+
+    /// The same with the other layouts, to which the tests upgrade.
+    pub(crate) fn build_next(self, workspace: &Workspace, linker: &Path) -> Command {
+        let mut command = self.cargo("build", workspace, &workspace.next_bpf_target(), linker, &[]);
+        command.args(["--features", NEXT]);
+        command
     }
 
     /// clippy on the kernel programs, warnings denied. The system's has no `cargo clippy` that fits another cargo.
     pub(crate) fn clippy(self, workspace: &Workspace, linker: &Path) -> Command {
         match self {
             Self::System => {
-                let mut command = self.cargo("check", workspace, linker, &["-Dwarnings"]);
+                let mut command = self.cargo(
+                    "check",
+                    workspace,
+                    &workspace.bpf_target(),
+                    linker,
+                    &["-Dwarnings"],
+                );
                 command.env("RUSTC_WORKSPACE_WRAPPER", SYSTEM_CLIPPY);
                 command
             }
-            Self::Nightly => self.cargo("clippy", workspace, linker, &["-Dwarnings"]),
+            Self::Nightly => self.cargo(
+                "clippy",
+                workspace,
+                &workspace.bpf_target(),
+                linker,
+                &["-Dwarnings"],
+            ),
         }
     }
 
-    fn cargo(self, verb: &str, workspace: &Workspace, linker: &Path, flags: &[&str]) -> Command {
+    fn cargo(
+        self,
+        verb: &str,
+        workspace: &Workspace,
+        target: &Path,
+        linker: &Path,
+        flags: &[&str],
+    ) -> Command {
         let mut command = match self {
             Self::System => {
                 let mut command = cargo();
@@ -104,7 +132,7 @@ impl Toolchain {
         };
         command
             .args(["--package", "agent-ebpf", "--release", "--target", TARGET, "--target-dir"])
-            .arg(workspace.bpf_target())
+            .arg(target)
             .current_dir(&workspace.root)
             .env("CARGO_ENCODED_RUSTFLAGS", rustflags(linker, flags))
             // The root manifest's release profile strips debug information, and with it the BTF.

@@ -32,6 +32,16 @@ impl Workspace {
         self.target.join("bpf")
     }
 
+    /// That for the programs with other layouts, to which the tests upgrade.
+    pub(crate) fn next_bpf_target(&self) -> PathBuf {
+        self.target.join("bpf-next")
+    }
+
+    /// The agent with other layouts.
+    pub(crate) fn next(&self) -> PathBuf {
+        self.target.join("debug/meshgate-next")
+    }
+
     /// Where the release binaries are: cargo keeps those of a named target apart.
     pub(crate) fn binaries(&self) -> PathBuf {
         self.target.join(host()).join("release")

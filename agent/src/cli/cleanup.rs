@@ -14,7 +14,7 @@ use crate::app::installation;
 use crate::config::{Paths, PluginPlaceArgs};
 use crate::datapath::namespaces;
 use crate::datapath::pins::Pins;
-use crate::datapath::remnants::{Remnants, remove_pins};
+use crate::datapath::remnants::{Remnants, remove_folder};
 use crate::install;
 use crate::lock;
 use crate::netns::by_cookie;
@@ -57,7 +57,7 @@ pub fn execute(paths: &Paths, format: Format, place: &PluginPlaceArgs) -> anyhow
     };
     let before = Remnants::of(&pins)?;
     cleaned.namespaces = change_back(&before.changed)?;
-    cleaned.pins = remove_pins(&pins)?;
+    cleaned.pins = remove_folder(&pins.all_versions())?;
     cleaned.programs = before.programs.len();
     cleaned.maps = before.maps.len();
     cleaned.files = plugin.files;

@@ -15,6 +15,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use crate::chain::chain;
 use crate::config::{Paths, PluginPlaceArgs, RunArgs};
 use output::Format;
 
@@ -98,6 +99,25 @@ pub enum Command {
     /// Remove everything of ours from this node, and prove that nothing is left
     #[command(after_help = "Example: meshgate cleanup\nThe agent must not be running.")]
     Cleanup(Box<PluginPlaceArgs>),
+}
+
+/// Parses the command line, runs the command, says how it ended.
+#[must_use]
+pub fn main() -> ExitCode {
+    match execute(Cli::parse()) {
+        Ok(exit) => exit.into(),
+        Err(error) => {
+            let told = chain(&*error);
+            let is_denied = told.contains("Permission denied") || told.contains("not permitted");
+            let fix = if is_denied && !rustix::process::geteuid().is_root() {
+                "; run it as root"
+            } else {
+                ""
+            };
+            eprintln!("error: {told}{fix}");
+            Exit::Failed.into()
+        }
+    }
 }
 
 /// Runs a command; the table or JSON goes to standard output.

@@ -20,6 +20,7 @@ use super::pins::{Pins, PinsError, names, unpin};
 use super::plan::{CgroupProgram, INBOUND, NODE, PROXY};
 use super::store::Store;
 use super::tables::Tables;
+use super::versions::{self, Begun};
 use crate::ports::{Datapath, Netns, PortError, ProxyPeer};
 use crate::sys::bpf::AttachType;
 
@@ -54,7 +55,7 @@ pub struct KernelDatapath {
 }
 
 /// What the start found and did.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Start {
     /// A bpffs was mounted.
     pub mounted_bpffs: bool,
@@ -66,6 +67,10 @@ pub struct Start {
     pub removed: usize,
     /// Pods that the maps hold.
     pub pods: usize,
+    /// The version of the layouts that was taken over from.
+    pub upgraded_from: Option<u32>,
+    /// Versions of the layouts whose leftovers were removed.
+    pub leftovers: Vec<u32>,
 }
 
 impl KernelDatapath {
@@ -81,7 +86,13 @@ impl KernelDatapath {
             ..Start::default()
         };
         let lock = pins.lock().map_err(|error| failed(&error))?;
+        let Begun { from, removed } = versions::begin(&pins).map_err(|error| failed(&error))?;
+        start.leftovers = removed;
         let object = Object::load(&pins).map_err(|error| failed(&error))?;
+        if let Some(from) = &from {
+            from.take_rows_and_links().map_err(|error| failed(&error))?;
+            start.upgraded_from = Some(from.version);
+        }
         let tables = Tables::open(&pins).map_err(|error| failed(&error))?;
         let store = Store::open(tables, config.node_network.clone())?;
         let mut datapath = Self {
@@ -97,6 +108,9 @@ impl KernelDatapath {
         datapath.attach_node(&mut start)?;
         datapath.adopt_proxies(&mut start)?;
         datapath.adopt_pods(&mut start)?;
+        if let Some(from) = from {
+            from.finish().map_err(|error| failed(&error))?;
+        }
         Ok((datapath, start))
     }
 

@@ -18,3 +18,5 @@ pub mod state;
 pub mod usage;
 pub mod features;
 pub mod remnants;
+pub mod previous;
+pub mod versions;

@@ -17,6 +17,7 @@ const BPF_FS_MAGIC: u64 = 0xcafe_4a11;
 #[derive(Clone, Debug)]
 pub struct Pins {
     bpffs: PathBuf,
+    version: u32,
 }
 
 /// Why the pins cannot be used.
@@ -57,6 +58,16 @@ impl Pins {
     pub fn new(bpffs: &Path) -> Self {
         Self {
             bpffs: bpffs.to_owned(),
+            version: ABI_VERSION,
+        }
+    }
+
+    /// Those of another version of the layouts.
+    #[must_use]
+    pub fn of_version(&self, version: u32) -> Self {
+        Self {
+            version,
+            ..self.clone()
         }
     }
 
@@ -69,7 +80,13 @@ impl Pins {
     /// Folder of this version of the layouts.
     #[must_use]
     pub fn root(&self) -> PathBuf {
-        self.all_versions().join(format!("v{ABI_VERSION}"))
+        self.all_versions().join(format!("v{}", self.version))
+    }
+
+    /// All links.
+    #[must_use]
+    pub fn links(&self) -> PathBuf {
+        self.root().join("links")
     }
 
     /// A map.
@@ -81,13 +98,13 @@ impl Pins {
     /// Links at the node's root cgroup.
     #[must_use]
     pub fn node_links(&self) -> PathBuf {
-        self.root().join("links").join("node")
+        self.links().join("node")
     }
 
     /// Links at proxies' cgroups, a folder for each.
     #[must_use]
     pub fn proxies(&self) -> PathBuf {
-        self.root().join("links").join("proxy")
+        self.links().join("proxy")
     }
 
     /// Links at one proxy's cgroup.
@@ -99,7 +116,7 @@ impl Pins {
     /// Links in pods' network namespaces.
     #[must_use]
     pub fn pod_links(&self) -> PathBuf {
-        self.root().join("links").join("pod")
+        self.links().join("pod")
     }
 
     /// The link in one pod's network namespace.
@@ -108,24 +125,32 @@ impl Pins {
         self.pod_links().join(netns.0.to_string())
     }
 
-    /// Mounts the bpffs if there is none and `may_mount`, and makes the folders. Returns whether it was mounted.
+    /// Mounts the bpffs if there is none and `may_mount`, and makes the folder of all versions. Returns whether it was
+    /// mounted.
     ///
     /// # Errors
-    /// When there is no bpffs and it cannot be mounted, or a folder cannot be made.
+    /// When there is no bpffs and it cannot be mounted, or the folder cannot be made.
     pub fn prepare(&self, may_mount: bool) -> Result<bool, PinsError> {
         if !may_mount && !is_bpffs(&self.bpffs) {
             return Err(PinsError::NotMounted(self.bpffs.clone()));
         }
         let mounted = self.mount()?;
-        for folder in [
+        make(&self.all_versions())?;
+        Ok(mounted)
+    }
+
+    /// Makes the folders of this version.
+    ///
+    /// # Errors
+    /// When one cannot be made.
+    pub fn make_folders(&self) -> Result<(), PinsError> {
+        let folders = [
             self.root().join("maps"),
             self.node_links(),
             self.proxies(),
             self.pod_links(),
-        ] {
-            std::fs::create_dir_all(&folder).map_err(io_error("make", &folder))?;
-        }
-        Ok(mounted)
+        ];
+        folders.iter().try_for_each(|folder| make(folder))
     }
 
     /// Keeps other agents, and cleanups, from these pins while the returned file is open; also those with another run dir.
@@ -168,6 +193,10 @@ impl Pins {
         .map_err(|error| failed(error.into()))?;
         Ok(true)
     }
+}
+
+fn make(folder: &Path) -> Result<(), PinsError> {
+    std::fs::create_dir_all(folder).map_err(io_error("make", folder))
 }
 
 /// Whether this path lies on a bpffs.

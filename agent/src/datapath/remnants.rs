@@ -1,12 +1,13 @@
 //! What of ours is in the kernel: taken down before a cleanup, asked for again after it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use aya::maps::{MapInfo, loaded_maps};
 use aya::programs::loaded_programs;
 
 use super::pins::{Pins, PinsError, io_error, unpin};
-use super::state::all_pins;
+use super::state::pins_in;
 use super::tables::Tables;
 use crate::sys::bpf;
 
@@ -28,7 +29,10 @@ impl Remnants {
     /// When the pins cannot be listed.
     pub fn of(pins: &Pins) -> Result<Self, PinsError> {
         let mut found = Self::default();
-        for pin in all_pins(pins)?.into_iter().filter(|path| path.is_file()) {
+        for pin in pins_in(&pins.all_versions())?
+            .into_iter()
+            .filter(|path| path.is_file())
+        {
             if let Ok(info) = bpf::get_pinned(&pin).and_then(bpf::link_info) {
                 found.programs.insert(info.program);
             } else if let Ok(info) = MapInfo::from_pin(&pin) {
@@ -63,12 +67,13 @@ impl Remnants {
     }
 }
 
-/// Removes all pins of all versions: links first, so that nothing runs on maps that are going away.
+/// Removes all pins in a folder, and the folder: links first, so that nothing runs on maps that are going away. Returns
+/// how many there were.
 ///
 /// # Errors
 /// When one cannot be removed.
-pub fn remove_pins(pins: &Pins) -> Result<usize, PinsError> {
-    let mut all = all_pins(pins)?;
+pub fn remove_folder(folder: &Path) -> Result<usize, PinsError> {
+    let mut all = pins_in(folder)?;
     all.sort_by_key(|path| !path.components().any(|part| part.as_os_str() == "links"));
     let (folders, files): (Vec<_>, Vec<_>) = all.into_iter().partition(|path| path.is_dir());
     for file in &files {

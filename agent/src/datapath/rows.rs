@@ -32,6 +32,8 @@ pub fn text(bytes: &[u8]) -> String {
 pub fn pod(entry: &PodEntry, network: u32) -> Pod {
     let ip = |source: Option<IpAddr>| source.map_or(Ip::NONE, Ip::from);
     Pod {
+        #[cfg(feature = "abi-next")]
+        trial: agent_common::pod::TRIAL,
         generation: entry.pod.uid.generation(),
         network,
         flags: if entry.wire { flags::WIRE } else { 0 },

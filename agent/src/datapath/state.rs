@@ -54,26 +54,22 @@ pub fn proxy_links(pins: &Pins) -> Result<Vec<LinkState>, PinsError> {
         .collect())
 }
 
-/// Every pin of ours, of all versions, files before their folders.
+/// Every pin in a folder and below it, files before their folders, the folder itself last; none if it is not there.
 ///
 /// # Errors
 /// When a folder cannot be listed.
-pub fn all_pins(pins: &Pins) -> Result<Vec<PathBuf>, PinsError> {
-    fn walk(folder: &Path, into: &mut Vec<PathBuf>) -> Result<(), PinsError> {
-        for name in names(folder)? {
-            let path = folder.join(name);
-            if path.is_dir() {
-                walk(&path, into)?;
-            } else {
-                into.push(path);
-            }
-        }
-        if folder.is_dir() {
-            into.push(folder.to_owned());
-        }
-        Ok(())
-    }
+pub fn pins_in(folder: &Path) -> Result<Vec<PathBuf>, PinsError> {
     let mut found = Vec::new();
-    walk(&pins.all_versions(), &mut found)?;
+    for name in names(folder)? {
+        let path = folder.join(name);
+        if path.is_dir() {
+            found.extend(pins_in(&path)?);
+        } else {
+            found.push(path);
+        }
+    }
+    if folder.is_dir() {
+        found.push(folder.to_owned());
+    }
     Ok(found)
 }

@@ -8,6 +8,10 @@ use std::path::Path;
 
 use aya_obj::generated::{bpf_attr, bpf_cmd, bpf_insn, bpf_link_info};
 
+mod raw_map;
+
+pub use raw_map::RawMap;
+
 /// Where a link is attached: type of the hook, as `enum bpf_attach_type` (uapi/linux/bpf.h).
 pub use aya_obj::generated::bpf_attach_type as AttachType;
 

@@ -14,6 +14,7 @@ mod command {
     pub(super) const MAP_UPDATE: i32 = 2;
     pub(super) const MAP_DELETE: i32 = 3;
     pub(super) const MAP_NEXT_KEY: i32 = 4;
+    pub(super) const OBJ_PIN: i32 = 6;
     pub(super) const OBJ_GET: i32 = 7;
     pub(super) const PROG_TEST_RUN: i32 = 10;
     pub(super) const PROG_BY_ID: i32 = 13;
@@ -75,6 +76,18 @@ impl Pinned {
                 .is_some_and(|(field, _)| field.trim() == name)
         })?;
         line.split_once(':')?.1.trim().parse().ok()
+    }
+
+    /// Pins it once more.
+    ///
+    /// # Errors
+    /// What bpf(2) says.
+    pub fn pin(&self, to: &Path) -> io::Result<()> {
+        let path = CString::new(to.as_os_str().as_bytes())?;
+        let mut attr = Attr::default();
+        attr[0] = path.as_ptr() as u64;
+        attr[1] = words(self.0.as_raw_fd().cast_unsigned(), 0);
+        bpf(command::OBJ_PIN, &mut attr).map(drop)
     }
 
     /// Detaches a link, which stays pinned.

@@ -8,10 +8,10 @@ use super::tree::Tree;
 /// A module of the agent and the others that it may import. Downwards only, in reading order: siblings on one level do
 /// not know each other, and what enrolment needs of the outside are traits in `ports`.
 const ALLOWED: &[(&str, &str)] = &[
-    ("main", "app chain cli config"),
+    ("main", "cli"),
     (
         "cli",
-        "app cgroup_ns config datapath install lock netns ops ports report sys",
+        "app cgroup_ns chain config datapath install lock netns ops ports report sys",
     ),
     (
         "app",
