@@ -2,6 +2,7 @@
 //! network and on the usual ports, so that clusters stand side by side, and it is gone with the node. No controllers and
 //! no kubelet: a test says itself what they would say, with [`objects`] and [`pods`]; [`one_node`] has the real ones.
 
+pub mod helm;
 pub mod kubectl;
 pub mod objects;
 pub mod one_node;

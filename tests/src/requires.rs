@@ -87,6 +87,27 @@ pub fn one_node(test: &str) -> Option<PathBuf> {
     container_runtime(test).then_some(folder)
 }
 
+/// The folder with helm and a control plane.
+#[must_use]
+pub fn helm(test: &str) -> Option<PathBuf> {
+    cluster_programs(test, &["etcd", "kube-apiserver", "helm"])
+}
+
+/// The archive of the agent's image.
+#[must_use]
+pub fn image(test: &str) -> Option<PathBuf> {
+    const VARIABLE: &str = "MESHGATE_IMAGE";
+    let archive = std::env::var_os(VARIABLE).map(PathBuf::from);
+    let found = archive.filter(|archive| archive.is_file());
+    if found.is_none() {
+        skip(
+            test,
+            &format!("{VARIABLE} names no archive: cargo xtask image makes one"),
+        );
+    }
+    found
+}
+
 fn cluster_programs(test: &str, programs: &[&str]) -> Option<PathBuf> {
     const VARIABLE: &str = "KUBEBUILDER_ASSETS";
     if !root(test) {

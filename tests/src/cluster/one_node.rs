@@ -68,6 +68,12 @@ impl OneNode {
         Ok(one)
     }
 
+    /// Process id of the kubelet, which is in the node's network namespace.
+    #[must_use]
+    pub fn kubelet_id(&self) -> Option<u32> {
+        self.kubelet.as_ref().map(Process::id)
+    }
+
     /// Kills kubelet, if it runs, starts it, and waits until it says that the node is ready. Pods go on meanwhile.
     ///
     /// # Errors

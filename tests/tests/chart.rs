@@ -1,0 +1,233 @@
+//! The Helm chart: what it makes of Istio's values, what it refuses, and that an API server takes it.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+use tests::cluster::RBAC;
+use tests::cluster::helm::{CHART, render};
+use tests::{Cluster, Node, requires};
+
+/// The object of a kind; the chart has one of each.
+fn object<'a>(objects: &'a [Value], kind: &str) -> Result<&'a Value> {
+    objects
+        .iter()
+        .find(|object| object["kind"] == kind)
+        .with_context(|| format!("the chart makes no {kind}"))
+}
+
+fn host_path(daemon_set: &Value, volume: &str) -> Value {
+    let volumes = daemon_set["spec"]["template"]["spec"]["volumes"]
+        .as_array()
+        .into_iter()
+        .flatten();
+    let mut found = volumes.filter(|found| found["name"] == volume);
+    found
+        .next()
+        .map(|found| found["hostPath"]["path"].clone())
+        .unwrap_or_default()
+}
+
+#[test]
+fn a_drop_in_has_the_names_of_istios_chart() -> Result<()> {
+    let Some(assets) = requires::helm("a_drop_in_has_the_names_of_istios_chart") else {
+        return Ok(());
+    };
+    let objects = render(&assets.join("helm"), &[])?;
+    let names: BTreeSet<_> = objects
+        .iter()
+        .map(|object| (object["kind"].to_string(), object["metadata"]["name"].to_string()))
+        .collect();
+    for (kind, name) in [
+        ("DaemonSet", "istio-cni-node"),
+        ("ConfigMap", "istio-cni-config"),
+        ("ServiceAccount", "istio-cni"),
+        ("ClusterRole", "istio-cni"),
+    ] {
+        ensure!(
+            names.contains(&(json!(kind).to_string(), json!(name).to_string())),
+            "{kind} {name} in {names:?}"
+        );
+    }
+    let pod = &object(&objects, "DaemonSet")?["spec"]["template"];
+    assert_eq!(pod["metadata"]["labels"]["k8s-app"], "istio-cni-node");
+    assert_eq!(pod["metadata"]["labels"]["istio.io/dataplane-mode"], "none");
+    assert_eq!(pod["spec"]["priorityClassName"], "system-node-critical");
+    let container = &pod["spec"]["containers"][0];
+    assert_eq!(
+        container["readinessProbe"]["httpGet"],
+        json!({"path": "/readyz", "port": 8000})
+    );
+    assert_eq!(container["securityContext"]["privileged"], false);
+    assert_eq!(
+        container["securityContext"]["capabilities"]["drop"],
+        json!(["ALL"])
+    );
+    let data = &object(&objects, "ConfigMap")?["data"];
+    assert_eq!(
+        (&data["EXCLUDE_NAMESPACES"], &data["AMBIENT_DNS_CAPTURE"]),
+        (&json!("kube-system"), &json!("true"))
+    );
+    assert_eq!(data["MESHGATE_INSTALL_CNI"], "true");
+    Ok(())
+}
+
+#[test]
+fn each_platform_has_its_folders() -> Result<()> {
+    let Some(assets) = requires::helm("each_platform_has_its_folders") else {
+        return Ok(());
+    };
+    for (platform, bin, conf) in [
+        ("", "/opt/cni/bin", "/etc/cni/net.d"),
+        ("gke", "/home/kubernetes/bin", "/etc/cni/net.d"),
+        (
+            "k3s",
+            "/var/lib/rancher/k3s/data/cni",
+            "/var/lib/rancher/k3s/agent/etc/cni/net.d",
+        ),
+        ("k3d", "/bin", "/var/lib/rancher/k3s/agent/etc/cni/net.d"),
+        (
+            "microk8s",
+            "/var/snap/microk8s/current/opt/cni/bin",
+            "/var/snap/microk8s/current/args/cni-network",
+        ),
+        ("minikube", "/opt/cni/bin", "/etc/cni/net.d"),
+        ("openshift", "/var/lib/cni/bin", "/etc/cni/multus/net.d"),
+    ] {
+        let objects = render(
+            &assets.join("helm"),
+            &["--set", &format!("global.platform={platform}")],
+        )?;
+        let daemon_set = object(&objects, "DaemonSet")?;
+        let paths = ["cni-bin-dir", "cni-net-dir"].map(|volume| host_path(daemon_set, volume));
+        assert_eq!(paths, [json!(bin), json!(conf)], "{platform}");
+        let chained = &object(&objects, "ConfigMap")?["data"]["CHAINED_CNI_PLUGIN"];
+        assert_eq!(
+            *chained,
+            if platform == "openshift" { "false" } else { "true" },
+            "{platform}"
+        );
+    }
+    Ok(())
+}
+
+#[test]
+fn istios_values_are_taken_at_the_top_and_below_cni() -> Result<()> {
+    let Some(assets) = requires::helm("istios_values_are_taken_at_the_top_and_below_cni") else {
+        return Ok(());
+    };
+    for prefix in ["", "cni."] {
+        let values = [
+            "excludeNamespaces={a,b}",
+            "ambient.dnsCapture=false",
+            "cniConfFileName=10-calico.conflist",
+            "cniBinDir=/somewhere/bin",
+            "istioOwnedCNIConfig=true",
+            "repair.enabled=true",
+            "logging.level=debug",
+            "rollingMaxUnavailable=3",
+            "env.NETWORK=east",
+        ]
+        .map(|value| format!("{prefix}{value}"));
+        let flags: Vec<&str> = values.iter().flat_map(|value| ["--set", value]).collect();
+        let objects = render(&assets.join("helm"), &flags)?;
+        let data = &object(&objects, "ConfigMap")?["data"];
+        for (name, value) in [
+            ("EXCLUDE_NAMESPACES", "a,b"),
+            ("AMBIENT_DNS_CAPTURE", "false"),
+            ("CNI_CONF_NAME", "10-calico.conflist"),
+            ("ISTIO_OWNED_CNI_CONFIG", "true"),
+            ("MESHGATE_LOG", "debug"),
+            ("NETWORK", "east"),
+        ] {
+            assert_eq!(data[name], value, "{prefix}{name}");
+        }
+        let daemon_set = object(&objects, "DaemonSet")?;
+        assert_eq!(host_path(daemon_set, "cni-bin-dir"), "/somewhere/bin");
+        assert_eq!(
+            daemon_set["spec"]["updateStrategy"]["rollingUpdate"]["maxUnavailable"],
+            3
+        );
+    }
+    Ok(())
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_with_its_reason() -> Result<()> {
+    let Some(assets) = requires::helm("what_makes_no_sense_is_refused_with_its_reason") else {
+        return Ok(());
+    };
+    for (value, reason) in [
+        ("ambient.enabled=false", "serves ambient only"),
+        ("global.platform=mars", "is not known"),
+        ("exludeNamespaces={a}", "exludeNamespaces"),
+        ("failurePolicy=Open", "failurePolicy"),
+    ] {
+        let refused = render(&assets.join("helm"), &["--set", value]);
+        let told = format!(
+            "{:#}",
+            refused.err().with_context(|| format!("{value} was taken"))?
+        );
+        ensure!(told.contains(reason), "{value}: {told}");
+    }
+    Ok(())
+}
+
+#[test]
+fn each_value_is_documented() -> Result<()> {
+    let schema: Value = serde_json::from_str(&fs::read_to_string(format!("{CHART}/values.schema.json"))?)?;
+    let table = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/helm-values.md"))?;
+    let names = |of: &Value| {
+        of.as_object()
+            .into_iter()
+            .flatten()
+            .map(|(name, _)| name.clone())
+            .collect::<Vec<_>>()
+    };
+    let top = names(&schema["properties"]);
+    ensure!(top.len() > 30, "{top:?}");
+    let ambient = names(&schema["$defs"]["ambient"]["properties"])
+        .into_iter()
+        .map(|name| format!("ambient.{name}"));
+    for name in top.into_iter().filter(|name| name != "ambient").chain(ambient) {
+        ensure!(
+            table.contains(&format!("`{name}`")),
+            "docs/helm-values.md has no row for `{name}`"
+        );
+    }
+    Ok(())
+}
+
+#[test]
+fn an_api_server_takes_the_chart_and_its_rights_are_those_that_are_tested() -> Result<()> {
+    let name = "an_api_server_takes_the_chart_and_its_rights_are_those_that_are_tested";
+    let Some(assets) = requires::helm(name) else {
+        return Ok(());
+    };
+    let tested: Vec<Value> = serde_saphyr::from_multiple(RBAC)?;
+    let objects = render(&assets.join("helm"), &[])?;
+    for kind in ["ClusterRole", "Role"] {
+        assert_eq!(
+            object(&objects, kind)?["rules"],
+            object(&tested, kind)?["rules"],
+            "{kind}"
+        );
+    }
+    let node = Node::new()?;
+    let cluster = Cluster::start(&node, &assets)?;
+    cluster.helm(&[
+        "upgrade",
+        "--install",
+        "istio-cni",
+        CHART,
+        "--set",
+        "global.networkPolicy.enabled=true",
+    ])?;
+    let listed: Value = serde_json::from_str(&cluster.helm(&["list", "--output", "json"])?)?;
+    assert_eq!(
+        (&listed[0]["name"], &listed[0]["status"]),
+        (&json!("istio-cni"), &json!("deployed"))
+    );
+    cluster.helm(&["uninstall", "istio-cni"]).map(drop)
+}
