@@ -323,6 +323,17 @@ fn zds_config(args: &RunArgs, cgroup_root: &Path) -> zds::Config {
     }
 }
 
+/// Waits for SIGTERM or SIGINT, and does nothing else.
+///
+/// # Errors
+/// When signals cannot be awaited.
+pub fn until_told_to_stop() -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    runtime.block_on(end::signalled())
+}
+
 /// Starts the log.
 ///
 /// # Errors

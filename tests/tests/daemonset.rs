@@ -131,7 +131,25 @@ fn the_chart_puts_the_image_on_a_node_and_takes_it_away_again() -> Result<()> {
         "captured pods stay captured until cleanup"
     );
     one.cluster.kubectl_apply(&[pod("next")])?;
-    one.cluster.kubectl_wait("shop", "Ready", "pod/next")
+    one.cluster.kubectl_wait("shop", "Ready", "pod/next")?;
+
+    let cleanup = [
+        "upgrade",
+        "--install",
+        "istio-cni",
+        CHART,
+        "--values",
+        &file,
+        "--set",
+        "cleanup=true",
+    ];
+    one.cluster.helm(&cleanup)?;
+    ready(&one)?;
+    let pins = one.node.bpffs().join("meshgate");
+    wait::asking(wait::LIMIT, "the pins to be gone", || {
+        Ok((!pins.exists()).then_some(()))
+    })?;
+    one.cluster.helm(&["uninstall", "istio-cni", "--wait"]).map(drop)
 }
 
 fn ready(one: &OneNode) -> Result<()> {

@@ -44,12 +44,7 @@ impl End {
 
     /// Waits for SIGTERM or SIGINT, then decides.
     pub(super) async fn told(&self) -> anyhow::Result<Departure> {
-        let mut terminate = signal(SignalKind::terminate())?;
-        let mut interrupt = signal(SignalKind::interrupt())?;
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
+        signalled().await?;
         let departure = self.departure().await;
         match &departure {
             Departure::Stays { why } => {
@@ -74,4 +69,15 @@ impl End {
             _ => departure::decide(true, &departure::Owner::NotFound),
         }
     }
+}
+
+/// Waits for SIGTERM or SIGINT.
+pub(super) async fn signalled() -> anyhow::Result<()> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    Ok(())
 }

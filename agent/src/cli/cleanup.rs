@@ -6,11 +6,12 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use clap::Args;
 use serde::Serialize;
 
 use super::Exit;
 use super::output::{self, Format};
-use crate::app::installation;
+use crate::app::{self, installation};
 use crate::config::{Paths, PluginPlaceArgs};
 use crate::datapath::namespaces;
 use crate::datapath::pins::Pins;
@@ -22,6 +23,17 @@ use crate::report::Report;
 
 /// The kernel frees programs and maps a moment after their last reference: after a grace period (RCU).
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Settings of `meshgate cleanup`.
+#[derive(Args, Debug)]
+pub struct CleanupArgs {
+    /// Where the plugin is on the node
+    #[command(flatten)]
+    place: PluginPlaceArgs,
+    /// Stay when all is done, until told to stop: in a DaemonSet, which would start it again and again
+    #[arg(long)]
+    wait: bool,
+}
 
 /// What was removed, and what is left.
 #[derive(Debug, Default, Serialize)]
@@ -44,11 +56,11 @@ pub struct Cleaned {
 ///
 /// # Errors
 /// When the agent runs, or something cannot be removed.
-pub fn execute(paths: &Paths, format: Format, place: &PluginPlaceArgs) -> anyhow::Result<Exit> {
+pub fn execute(paths: &Paths, format: Format, args: &CleanupArgs) -> anyhow::Result<Exit> {
     let guard = lock::acquire(&paths.run_dir).context("cleanup needs the agent to be stopped")?;
     let mut cleaned = Cleaned::default();
     // First, so that no new pod is held by a plugin whose agent has gone.
-    let plugin = install::remove(&installation::removal(place));
+    let plugin = install::remove(&installation::removal(&args.place));
     let pins = Pins::new(&paths.bpffs);
     let pins_lock = if pins.all_versions().exists() {
         Some(pins.lock()?)
@@ -74,6 +86,9 @@ pub fn execute(paths: &Paths, format: Format, place: &PluginPlaceArgs) -> anyhow
     }
     if !cleaned.left.is_empty() {
         bail!("{} objects are left; see above", cleaned.left.len());
+    }
+    if args.wait {
+        app::until_told_to_stop()?;
     }
     Ok(Exit::Fine)
 }

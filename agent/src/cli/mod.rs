@@ -16,7 +16,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::chain::chain;
-use crate::config::{Paths, PluginPlaceArgs, RunArgs};
+use crate::config::{Paths, RunArgs};
 use output::Format;
 
 /// How a command ended (docs/cli.md).
@@ -98,7 +98,7 @@ pub enum Command {
     MountBpffs,
     /// Remove everything of ours from this node, and prove that nothing is left
     #[command(after_help = "Example: meshgate cleanup\nThe agent must not be running.")]
-    Cleanup(Box<PluginPlaceArgs>),
+    Cleanup(Box<cleanup::CleanupArgs>),
 }
 
 /// Parses the command line, runs the command, says how it ended.
@@ -135,6 +135,6 @@ pub fn execute(cli: Cli) -> anyhow::Result<Exit> {
         Command::LogLevel(args) => log_level::execute(paths, format, &args),
         Command::Preflight => preflight::execute(paths, format),
         Command::MountBpffs => mount_bpffs::execute(paths, format),
-        Command::Cleanup(place) => cleanup::execute(paths, format, &place),
+        Command::Cleanup(args) => cleanup::execute(paths, format, &args),
     }
 }
