@@ -130,7 +130,7 @@ impl Report {
     /// # Errors
     /// When the folder cannot be written.
     pub fn write(&self, run_dir: &Path) -> io::Result<()> {
-        let (path, fresh) = (path(run_dir), run_dir.join(".status.json.new"));
+        let (path, fresh) = (path(run_dir), unfinished(run_dir));
         std::fs::write(&fresh, serde_json::to_vec_pretty(self)?)?;
         std::fs::rename(fresh, path)
     }
@@ -140,4 +140,10 @@ impl Report {
 #[must_use]
 pub fn path(run_dir: &Path) -> PathBuf {
     run_dir.join("status.json")
+}
+
+/// Where the next account is while it is being written.
+#[must_use]
+pub fn unfinished(run_dir: &Path) -> PathBuf {
+    run_dir.join(".status.json.new")
 }

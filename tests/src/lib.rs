@@ -35,6 +35,7 @@ pub mod loss;
 pub mod maps;
 pub mod mesh;
 pub mod netns;
+pub mod node_state;
 pub mod pins;
 pub mod problems;
 pub mod process;

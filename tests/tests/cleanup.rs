@@ -1,9 +1,16 @@
 //! `cleanup` leaves nothing behind, and neither it nor a second agent works beside an agent that runs.
 
-use anyhow::Result;
-use tests::process::said;
-use tests::sys::bpf::exists;
-use tests::{Mesh, Pins, requires};
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use serde_json::json;
+use tests::moments::Moments;
+use tests::node_state;
+use tests::process::{Process, said};
+use tests::sys::bpf::{Map, exists};
+use tests::{Agent, Mesh, Node, Pins, PodSpec, Proxy, programs, requires};
 
 #[test]
 fn a_second_agent_and_a_cleanup_beside_an_agent_are_refused() -> Result<()> {
@@ -54,5 +61,140 @@ fn cleanup_leaves_nothing_in_the_kernel_and_works_twice() -> Result<()> {
         "the proxy is not passed any more"
     );
     assert_eq!(mesh.agent.said(&["cleanup"])?.0, Some(0));
+    Ok(())
+}
+
+/// A node with pods of each sort, whose agent and proxy have not started.
+fn quiet() -> Result<(Node, Vec<tests::Pod>)> {
+    let node = Node::new()?;
+    let specs = [
+        PodSpec::new("usual").ambient(),
+        PodSpec::new("wire")
+            .ambient()
+            .annotation("meshgate.io/client-address", "wire"),
+        PodSpec::new("outside"),
+    ];
+    let pods = specs
+        .into_iter()
+        .map(|spec| node.pod_with(spec))
+        .collect::<Result<Vec<_>>>()?;
+    node.apply(&pods.iter().collect::<Vec<_>>())?;
+    Ok((node, pods))
+}
+
+#[test]
+fn a_node_is_after_a_cleanup_what_it_was_before_the_agent_whenever_a_first_one_was_killed() -> Result<()> {
+    let name = "a_node_is_after_a_cleanup_what_it_was_before_the_agent_whenever_a_first_one_was_killed";
+    if !requires::root(name) {
+        return Ok(());
+    }
+    let (node, pods) = quiet()?;
+    let pods: Vec<_> = pods.iter().collect();
+    let proxy = Proxy::start(&node, "proxy", &["--ack-only"])?;
+    let before = node_state::of(&node, &pods)?;
+    let mut moments = Moments::new(3);
+    let mut agent = Agent::stopped(&node, &format!("file:{}", node.manifests().display()), &[])?;
+    for attempt in 1..=6 {
+        agent.restart()?;
+        for pod in &pods[..2] {
+            agent.wait_for_pod_state(pod.uid(), "enabled")?;
+        }
+        ensure!(!node_state::difference(&node_state::of(&node, &pods)?, &before).is_empty());
+        let objects = Pins::of(&node).objects()?;
+        agent.kill9();
+        let mut killed = agent.command()?;
+        killed
+            .args(agent.arguments(&["cleanup"]))
+            .stdout(std::process::Stdio::null());
+        let killed = Process::start("a cleanup", &mut killed)?;
+        moments.pass(Duration::from_millis(10 * attempt));
+        drop(killed);
+        let (code, out, err) = agent.said(&["cleanup"])?;
+        ensure!(code == Some(0), "{out}{err}");
+        for (kind, id) in objects {
+            ensure!(!exists(kind, id)?, "{kind:?} {id} is left");
+        }
+        let left = node_state::difference(&node_state::of(&node, &pods)?, &before);
+        ensure!(left.is_empty(), "{left:#?}");
+        fs::create_dir_all(agent.run_dir())?;
+    }
+    drop(proxy);
+    Ok(())
+}
+
+#[test]
+fn cleanup_tells_what_is_left_and_why_and_removes_the_rest() -> Result<()> {
+    if !requires::root("cleanup_tells_what_is_left_and_why_and_removes_the_rest") {
+        return Ok(());
+    }
+    let mut mesh = Mesh::new()?;
+    let pins = Pins::of(&mesh.node);
+    mesh.agent.kill9();
+    let map = Map::open(&pins.folder().join("maps/HANDOVER"))?;
+    // What cannot be removed: a folder in the place of a file.
+    fs::remove_file(mesh.agent.run_dir().join("ready"))?;
+    fs::create_dir_all(mesh.agent.run_dir().join("ready/of-others"))?;
+    let output = mesh.agent.cli(&["cleanup", "-o", "json"])?;
+    let (code, out, err) = said(&output);
+    ensure!(code == Some(1), "{out}{err}");
+    let cleaned: serde_json::Value = serde_json::from_str(&out)?;
+    let left: Vec<_> = cleaned["left"].as_array().into_iter().flatten().collect();
+    ensure!(left.len() == 2, "{cleaned}");
+    let has = |parts: [&str; 2]| {
+        left.iter()
+            .any(|text| parts.iter().all(|part| text.to_string().contains(part)))
+    };
+    ensure!(
+        has(["ready", "directory"]) && has(["(HANDOVER)", "another process or pin holds it"]),
+        "{cleaned}"
+    );
+    ensure!(!pins.folder().exists() && !mesh.node.zds_socket().exists());
+    drop(map);
+    fs::remove_dir_all(mesh.agent.run_dir().join("ready"))?;
+    ensure!(mesh.agent.said(&["cleanup"])?.0 == Some(0));
+    Ok(())
+}
+
+#[test]
+fn cleanup_works_on_a_node_that_is_half_broken() -> Result<()> {
+    if !requires::root("cleanup_works_on_a_node_that_is_half_broken") {
+        return Ok(());
+    }
+    let mut mesh = Mesh::new()?;
+    let nobody = ["--reuid", "65534", "--clear-groups", "--inh-caps", "-all"];
+    mesh.agent.kill9();
+    let mut denied = mesh.node.command("wrapped", Path::new("setpriv"))?;
+    denied
+        .args(nobody)
+        .arg(programs::find("meshgate")?)
+        .args(mesh.agent.arguments(&["cleanup"]));
+    let (code, _, err) = said(&denied.output()?);
+    ensure!(code == Some(1) && err.contains("needs root"), "{err}");
+    mesh.agent.restart()?;
+
+    // Its run dir went with a tmpfs.
+    let objects = Pins::of(&mesh.node).objects()?;
+    mesh.agent.kill9();
+    fs::remove_dir_all(mesh.agent.run_dir())?;
+    let (code, out, err) = mesh.agent.said(&["cleanup"])?;
+    ensure!(code == Some(0), "{out}{err}");
+    for (kind, id) in objects {
+        ensure!(!exists(kind, id)?, "{kind:?} {id} is left");
+    }
+    // No bpffs at all.
+    let nowhere = mesh.node.run_dir().join("nowhere");
+    let arguments = mesh.agent.arguments(&["cleanup", "-o", "json"]).into_iter();
+    let bpffs = mesh.node.bpffs().display().to_string();
+    let arguments = arguments.map(|given| {
+        if given == bpffs {
+            nowhere.display().to_string()
+        } else {
+            given
+        }
+    });
+    let mut cleanup = mesh.agent.command()?;
+    let cleaned: serde_json::Value = serde_json::from_slice(&cleanup.args(arguments).output()?.stdout)?;
+    ensure!(cleaned["left"] == json!([]) && cleaned["pins"] == 0, "{cleaned}");
+    ensure!(!nowhere.exists());
     Ok(())
 }

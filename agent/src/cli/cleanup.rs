@@ -1,10 +1,12 @@
 //! `meshgate cleanup`: removes every link, map, pin, rule and file of ours, and proves that nothing is left.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::os::unix::fs::FileTypeExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use agent_core::cni::config::SOCKET;
 use anyhow::{Context, bail};
 use clap::Args;
 use serde::Serialize;
@@ -15,14 +17,14 @@ use crate::app::{self, installation};
 use crate::config::{Paths, PluginPlaceArgs};
 use crate::datapath::namespaces;
 use crate::datapath::pins::Pins;
-use crate::datapath::remnants::{Remnants, remove_folder};
+use crate::datapath::remnants::{Remnants, remove_all};
 use crate::install;
 use crate::lock;
 use crate::netns::by_cookie;
 use crate::report::Report;
 
 /// The kernel frees programs and maps a moment after their last reference: after a grace period (RCU).
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Settings of `meshgate cleanup`.
 #[derive(Args, Debug)]
@@ -44,42 +46,52 @@ pub struct Cleaned {
     pub programs: usize,
     /// Maps that went with them.
     pub maps: usize,
+    /// Links that went with them.
+    pub links: usize,
     /// Network namespaces whose settings, rules and routes were changed back.
     pub namespaces: usize,
     /// Files of the agent that were removed.
     pub files: Vec<PathBuf>,
-    /// What is left, and should not be; empty is the proof.
+    /// What is left and should not be, each with the cause; empty is the proof.
     pub left: Vec<String>,
 }
 
-/// Cleans up.
+/// Cleans up. What cannot be removed stops nothing else.
 ///
 /// # Errors
-/// When the agent runs, or something cannot be removed.
+/// When the agent runs, or something is left.
 pub fn execute(paths: &Paths, format: Format, args: &CleanupArgs) -> anyhow::Result<Exit> {
-    let guard = lock::acquire(&paths.run_dir).context("cleanup needs the agent to be stopped")?;
-    let mut cleaned = Cleaned::default();
+    if !rustix::process::geteuid().is_root() {
+        bail!("cleanup needs root, or it could not tell what is left; nothing was changed");
+    }
+    // Without a run dir there is no agent that could hold the lock.
+    let guard = match paths.run_dir.exists() {
+        true => Some(lock::acquire(&paths.run_dir).context("cleanup needs the agent to be stopped")?),
+        false => None,
+    };
+    let pins = Pins::new(&paths.bpffs);
+    let pins_lock = match pins.all_versions().exists() {
+        true => Some(pins.lock().context("cleanup needs the agent to be stopped")?),
+        false => None,
+    };
     // First, so that no new pod is held by a plugin whose agent has gone.
     let plugin = install::remove(&installation::removal(&args.place));
-    let pins = Pins::new(&paths.bpffs);
-    let pins_lock = if pins.all_versions().exists() {
-        Some(pins.lock()?)
-    } else {
-        None
+    let mut cleaned = Cleaned {
+        files: plugin.files,
+        left: plugin.left,
+        ..Cleaned::default()
     };
-    let before = Remnants::of(&pins)?;
-    cleaned.namespaces = change_back(&before.changed)?;
-    cleaned.pins = remove_folder(&pins.all_versions())?;
+    let before = Remnants::of(&pins);
+    cleaned.left.extend(before.unknown.iter().cloned());
+    cleaned.change_back(&before.changed);
+    cleaned.remove_pins(&pins);
     cleaned.programs = before.programs.len();
     cleaned.maps = before.maps.len();
-    cleaned.files = plugin.files;
-    cleaned.files.extend(remove_files(paths)?);
-    cleaned.left = plugin.left;
+    cleaned.links = before.links.len();
+    cleaned.remove_files(paths);
     cleaned.left.extend(wait_until_gone(&before));
     drop((pins_lock, guard));
-    if std::fs::remove_dir(&paths.run_dir).is_ok() {
-        cleaned.files.push(paths.run_dir.clone());
-    }
+    cleaned.remove_empty(paths.run_dir.clone());
     match format {
         Format::Json => output::json(&cleaned)?,
         Format::Table => output::lines(table(&cleaned))?,
@@ -93,44 +105,82 @@ pub fn execute(paths: &Paths, format: Format, args: &CleanupArgs) -> anyhow::Res
     Ok(Exit::Fine)
 }
 
-/// Undoes the changes in the namespaces that still exist.
-fn change_back(changed: &BTreeMap<u64, u32>) -> anyhow::Result<usize> {
-    let cookies: Vec<u64> = changed.keys().copied().collect();
-    let found = by_cookie::find(&cookies)?;
-    for netns in &found {
-        let bits = changed.get(&netns.cookie.0).copied().unwrap_or_default();
-        namespaces::undo(netns, bits)
-            .with_context(|| format!("changing back network namespace {}", netns.cookie.0))?;
+impl Cleaned {
+    /// Undoes the changes in the namespaces that still exist: before the record of them goes with the pins.
+    fn change_back(&mut self, changed: &BTreeMap<u64, u32>) {
+        let cookies: Vec<u64> = changed.keys().copied().collect();
+        let found = by_cookie::find(&cookies).unwrap_or_else(|error| {
+            self.left.push(format!(
+                "settings of {} network namespaces: reading /proc: {error}",
+                cookies.len()
+            ));
+            Vec::new()
+        });
+        for netns in &found {
+            let bits = changed.get(&netns.cookie.0).copied().unwrap_or_default();
+            match namespaces::undo(netns, bits) {
+                Ok(()) => self.namespaces += 1,
+                Err(error) => self.left.push(format!(
+                    "settings of network namespace {}: {error}",
+                    netns.cookie.0
+                )),
+            }
+        }
     }
-    Ok(found.len())
+
+    fn remove_pins(&mut self, pins: &Pins) {
+        let (removed, errors) = remove_all(&pins.all_versions());
+        self.pins = removed;
+        self.left.extend(errors.iter().map(ToString::to_string));
+    }
+
+    fn remove_files(&mut self, paths: &Paths) {
+        let sockets = Report::read(&paths.run_dir)
+            .ok()
+            .flatten()
+            .unwrap_or_default()
+            .sockets;
+        let is_socket =
+            |path: &PathBuf| std::fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket());
+        let files = [
+            crate::report::path(&paths.run_dir),
+            crate::report::unfinished(&paths.run_dir),
+            paths.run_dir.join("ready"),
+            lock::path(&paths.run_dir),
+        ];
+        let folders: Vec<_> = sockets.iter().filter_map(|path| plugin_folder(path)).collect();
+        for socket in sockets.into_iter().filter(is_socket) {
+            self.remove(socket, |path| std::fs::remove_file(path));
+        }
+        folders.into_iter().for_each(|folder| self.remove_empty(folder));
+        // The account last: it tells a second cleanup where the sockets are.
+        for file in files {
+            self.remove(file, |path| std::fs::remove_file(path));
+        }
+    }
+
+    /// A folder stays when something of others is in it.
+    fn remove_empty(&mut self, folder: PathBuf) {
+        let is_empty = std::fs::read_dir(&folder).is_ok_and(|mut entries| entries.next().is_none());
+        if is_empty {
+            self.remove(folder, |path| std::fs::remove_dir(path));
+        }
+    }
+
+    fn remove(&mut self, path: PathBuf, remove: impl FnOnce(&Path) -> io::Result<()>) {
+        match remove(&path) {
+            Ok(()) => self.files.push(path),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => self.left.push(format!("{}: {error}", path.display())),
+        }
+    }
 }
 
-fn remove_files(paths: &Paths) -> anyhow::Result<Vec<PathBuf>> {
-    let mut removed = Vec::new();
-    let sockets = Report::read(&paths.run_dir)
-        .ok()
-        .flatten()
-        .unwrap_or_default()
-        .sockets;
-    for socket in sockets {
-        let is_socket = std::fs::symlink_metadata(&socket).is_ok_and(|meta| meta.file_type().is_socket());
-        if is_socket {
-            std::fs::remove_file(&socket).with_context(|| format!("removing {}", socket.display()))?;
-            removed.push(socket);
-        }
-    }
-    for path in [
-        crate::report::path(&paths.run_dir),
-        paths.run_dir.join("ready"),
-        lock::path(&paths.run_dir),
-    ] {
-        match std::fs::remove_file(&path) {
-            Ok(()) => removed.push(path),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-            Err(error) => return Err(error).with_context(|| format!("removing {}", path.display())),
-        }
-    }
-    Ok(removed)
+/// The folder that the agent made for its plugin. That of the proxy's socket stays: a proxy that runs has it mounted and
+/// would look into the removed one for ever.
+fn plugin_folder(socket: &Path) -> Option<PathBuf> {
+    let is_plugin = socket.file_name().is_some_and(|name| name == SOCKET);
+    socket.parent().filter(|_| is_plugin).map(Path::to_owned)
 }
 
 /// Asks the kernel for our programs and maps until it has none of them.
@@ -149,8 +199,8 @@ fn wait_until_gone(before: &Remnants) -> Vec<String> {
 fn table(cleaned: &Cleaned) -> Vec<String> {
     let mut lines = vec![
         format!(
-            "removed  {} pins, with {} programs and {} maps",
-            cleaned.pins, cleaned.programs, cleaned.maps
+            "removed  {} pins, with {} programs, {} links and {} maps",
+            cleaned.pins, cleaned.programs, cleaned.links, cleaned.maps
         ),
         format!("removed  changes to {} network namespaces", cleaned.namespaces),
     ];

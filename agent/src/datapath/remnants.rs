@@ -3,51 +3,59 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use aya::maps::{MapInfo, loaded_maps};
+use agent_common::pod::{NetnsKey, PodName};
+use aya::maps::{HashMap, Map, MapData, MapError, MapInfo, loaded_maps};
 use aya::programs::loaded_programs;
 
 use super::pins::{Pins, PinsError, io_error, unpin};
 use super::state::pins_in;
-use super::tables::Tables;
 use crate::sys::bpf;
 
-/// Ids of our programs and maps, and the namespaces that were changed.
+/// Ids of our programs, maps and links, and the namespaces that were changed; of all versions.
 #[derive(Clone, Debug, Default)]
 pub struct Remnants {
     /// Programs behind our links.
     pub programs: BTreeSet<u32>,
     /// Our maps.
     pub maps: BTreeSet<u32>,
+    /// Our links.
+    pub links: BTreeSet<u32>,
     /// Network namespaces that were changed, by cookie, and how (bits of `agent_common::pod::changed`).
     pub changed: BTreeMap<u64, u32>,
+    /// What could not be found out.
+    pub unknown: Vec<String>,
 }
 
 impl Remnants {
-    /// Everything that the pins lead to.
-    ///
-    /// # Errors
-    /// When the pins cannot be listed.
-    pub fn of(pins: &Pins) -> Result<Self, PinsError> {
+    /// Everything that the pins lead to. What cannot be read is noted and stops nothing.
+    #[must_use]
+    pub fn of(pins: &Pins) -> Self {
         let mut found = Self::default();
-        for pin in pins_in(&pins.all_versions())?
-            .into_iter()
-            .filter(|path| path.is_file())
-        {
+        let all = pins_in(&pins.all_versions()).unwrap_or_else(|error| {
+            found.unknown.push(error.to_string());
+            Vec::new()
+        });
+        for pin in all.into_iter().filter(|path| path.is_file()) {
             if let Ok(info) = bpf::get_pinned(&pin).and_then(bpf::link_info) {
+                found.links.insert(info.id);
                 found.programs.insert(info.program);
-            } else if let Ok(info) = MapInfo::from_pin(&pin) {
+                continue;
+            }
+            if let Ok(info) = MapInfo::from_pin(&pin) {
                 found.maps.insert(info.id());
             }
+            if pin.ends_with("maps/NAMES") {
+                match changed(&pin) {
+                    Ok(changed) => found.changed.extend(changed),
+                    Err(error) => found.unknown.push(format!(
+                        "settings of pods that {} names: {error}; `meshgate cleanup` of the version that made it can undo \
+                         them",
+                        pin.display()
+                    )),
+                }
+            }
         }
-        if let Ok(tables) = Tables::open(pins) {
-            let names = tables
-                .names
-                .iter()
-                .filter_map(Result::ok)
-                .filter(|(_, row)| row.changed != 0);
-            found.changed = names.map(|(key, row)| (key.netns, row.changed)).collect();
-        }
-        Ok(found)
+        found
     }
 
     /// Those that the kernel still has, in words.
@@ -59,33 +67,59 @@ impl Remnants {
         let maps = loaded_maps()
             .filter_map(Result::ok)
             .filter(|info| self.maps.contains(&info.id()));
+        let links = self.links.iter().filter(|id| bpf::is_link(**id));
         let name = |name: Option<&str>| name.unwrap_or("?").to_owned();
         programs
             .map(|info| format!("program {} ({})", info.id(), name(info.name_as_str())))
             .chain(maps.map(|info| format!("map {} ({})", info.id(), name(info.name_as_str()))))
+            .chain(links.map(|id| format!("link {id}")))
+            .map(|object| format!("{object}: another process or pin holds it, see `bpftool`"))
             .collect()
     }
+}
+
+/// The network namespaces that were changed, and how, by a pinned `NAMES`.
+fn changed(pin: &Path) -> Result<Vec<(u64, u32)>, MapError> {
+    let map = Map::HashMap(MapData::from_pin(pin)?);
+    let names = HashMap::<_, NetnsKey, PodName>::try_from(map)?;
+    let rows = names
+        .iter()
+        .filter_map(Result::ok)
+        .filter(|(_, row)| row.changed != 0);
+    Ok(rows.map(|(key, row)| (key.netns, row.changed)).collect())
 }
 
 /// Removes all pins in a folder, and the folder: links first, so that nothing runs on maps that are going away. Returns
 /// how many there were.
 ///
 /// # Errors
-/// When one cannot be removed.
+/// With the first that cannot be removed; the others are removed nevertheless.
 pub fn remove_folder(folder: &Path) -> Result<usize, PinsError> {
-    let mut all = pins_in(folder)?;
-    all.sort_by_key(|path| !path.components().any(|part| part.as_os_str() == "links"));
-    let (folders, files): (Vec<_>, Vec<_>) = all.into_iter().partition(|path| path.is_dir());
-    for file in &files {
-        unpin(file)?;
+    let (removed, mut errors) = remove_all(folder);
+    match errors.pop() {
+        Some(error) => Err(error),
+        None => Ok(removed),
     }
-    // Deepest first: a folder comes after what is in it.
-    let mut folders = folders;
-    folders.sort_by_key(|path| std::cmp::Reverse(path.components().count()));
-    for folder in &folders {
-        std::fs::remove_dir(folder).map_err(io_error("remove", folder))?;
-    }
-    Ok(files.len() + folders.len())
+}
+
+/// Like [`remove_folder`], with everything that could not be removed.
+pub fn remove_all(folder: &Path) -> (usize, Vec<PinsError>) {
+    let mut all = match pins_in(folder) {
+        Ok(all) => all,
+        Err(error) => return (0, vec![error]),
+    };
+    // Files before folders, links before maps; deepest folders first, since a folder comes after what is in it.
+    let is_link = |path: &Path| path.components().any(|part| part.as_os_str() == "links");
+    all.sort_by_cached_key(|path| {
+        let depth = path.components().count();
+        (path.is_dir(), !is_link(path), std::cmp::Reverse(depth))
+    });
+    let remove = |path: &Path| match path.is_dir() {
+        true => std::fs::remove_dir(path).map_err(io_error("remove", path)),
+        false => unpin(path),
+    };
+    let errors: Vec<_> = all.iter().filter_map(|path| remove(path).err()).collect();
+    (all.len() - errors.len(), errors)
 }
 
 /// Whether the kernel has a program, of anybody, whose name (at most 15 bytes) satisfies `wanted`.

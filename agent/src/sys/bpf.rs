@@ -166,6 +166,14 @@ pub fn link_info(link: impl AsFd) -> io::Result<LinkInfo> {
     })
 }
 
+/// Whether the kernel has a link with this id.
+#[must_use]
+pub fn is_link(id: u32) -> bool {
+    let mut attr = attr();
+    attr.__bindgen_anon_6.__bindgen_anon_1.link_id = id;
+    fd(bpf_cmd::BPF_LINK_GET_FD_BY_ID, &mut attr).is_ok()
+}
+
 /// Pins a map, program or link in a bpffs.
 ///
 /// # Errors

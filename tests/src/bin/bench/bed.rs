@@ -66,7 +66,7 @@ pub(crate) enum ProxyKind<'a> {
 /// Who keeps the proxy informed. Held for its end.
 #[expect(dead_code, reason = "what it holds lives as long as the bed")]
 enum Control {
-    Agent(Agent),
+    Agent(Box<Agent>),
     Rules(ZdsServer, Peer),
 }
 
@@ -140,7 +140,7 @@ impl Bed {
         for pod in [&self.client, &self.server] {
             agent.wait_for_pod_state(pod.uid(), "enabled")?;
         }
-        self._control = Some(Control::Agent(agent));
+        self._control = Some(Control::Agent(Box::new(agent)));
         Ok(())
     }
 
