@@ -53,9 +53,11 @@ fn remove_in(netns: PathBuf) -> io::Result<Removed> {
 
 fn tell(removed: &Removed) {
     if removed.anything {
-        tracing::info!("the rules of Istio's agent are removed from the node's network namespace");
+        tracing::info!("the rules of Istio's agent in the node's network namespace are without effect");
     }
     for command in &removed.left {
-        tracing::info!("a chain of Istio's agent stays on the node, without effect; to remove it: {command}");
+        tracing::info!(
+            "something of Istio's agent stays in the node's network namespace, without effect; to remove it: {command}"
+        );
     }
 }

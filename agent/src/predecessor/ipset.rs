@@ -17,7 +17,7 @@ const PROTOCOL: (u16, &[u8]) = (1, &[6]);
 /// `IPSET_ATTR_SETNAME`.
 const SET_NAME: u16 = 2;
 /// `IPSET_ERR_BUSY`: a rule refers to the set.
-const BUSY: i32 = 4103;
+const BUSY: i32 = 4100;
 
 /// Empties a set; false when there is none.
 pub(super) fn flush(name: &str) -> io::Result<bool> {

@@ -30,6 +30,7 @@ mod attr {
     pub(super) const TABLE_NAME: u16 = 1;
     pub(super) const CHAIN_TABLE: u16 = 1;
     pub(super) const CHAIN_NAME: u16 = 3;
+    pub(super) const CHAIN_TYPE: u16 = 7;
     pub(super) const RULE_TABLE: u16 = 1;
     pub(super) const RULE_CHAIN: u16 = 2;
     pub(super) const RULE_HANDLE: u16 = 3;
@@ -115,6 +116,17 @@ impl Kernel {
     pub(super) fn chains(&self) -> io::Result<Vec<Chain>> {
         let answers = self.0.dump(message(kind::GET_CHAIN, 0, &[]))?;
         Ok(answers.iter().filter_map(chain).collect())
+    }
+
+    /// The tables with a chain in which connections are translated.
+    pub(super) fn translating(&self) -> io::Result<Vec<Table>> {
+        let answers = self.0.dump(message(kind::GET_CHAIN, 0, &[]))?;
+        let is_nat = |answer: &&Message| {
+            let all = answer.body.get(PREFIX..).unwrap_or_default();
+            string(all, attr::CHAIN_TYPE).as_deref() == Some("nat")
+        };
+        let nat = answers.iter().filter(is_nat).filter_map(chain);
+        Ok(nat.map(|chain| chain.table).collect())
     }
 
     /// The rules of a table, or of one chain of it.

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use tests::iptables::{self, Family};
 use tests::istio::{Backend, host_remains, remains, routes};
 use tests::moments::Moments;
 use tests::proxy::Direction;
@@ -33,16 +34,23 @@ fn probes_have_their_true_source<P>(scene: &Scene<P>) -> Result<()> {
     Ok(())
 }
 
-/// What of the node's rules is left, where something may be: in iptables-legacy, without effect.
+/// Nothing of Istio's is on the node, but for what can only stay: without effect, and said in the log.
 fn host_is_clean<P>(scene: &Scene<P>) -> Result<()> {
-    let is_legacy = scene.backend.tool() == "iptables-legacy";
+    let stays: &[&str] = match scene.backend {
+        Backend::Iptables(iptables::Backend::Nft) => &[],
+        Backend::Iptables(iptables::Backend::Legacy) => &["ISTIO_POSTRT", "set istio-inpod-probes"],
+        Backend::Native => &["table inet istio-ambient-nat"],
+    };
     let what = "nothing of Istio's on the node";
-    wait::asking(Duration::from_secs(10), what, || {
+    let clean = wait::asking(Duration::from_secs(10), what, || {
         let mut left = host_remains(scene.node.netns(), scene.backend)?;
-        if is_legacy {
-            left.retain(|line| !line.contains("ISTIO_POSTRT") && !line.starts_with("set "));
-        }
-        Ok(left.is_empty().then_some(()))
+        left.retain(|line| !stays.iter().any(|stays| line.contains(stays)));
+        let is_said = scene.agent.log().contains("to remove it:");
+        Ok((left.is_empty() && is_said != stays.is_empty()).then_some(()))
+    });
+    clean.with_context(|| {
+        let left = host_remains(scene.node.netns(), scene.backend).unwrap_or_default();
+        format!("{:?} {left:#?}\n{}", scene.backend, scene.agent.log())
     })
 }
 
@@ -252,6 +260,34 @@ fn an_outsider_who_dials_the_proxys_port_is_refused() -> Result<()> {
             ensure!(seen["read"] != "ok", "{seen} {}", scene.proxy.log());
         }
         ensure!(scene.proxy.log().contains("15006"), "{}", scene.proxy.log());
+    }
+    Ok(())
+}
+
+#[test]
+fn the_nodes_table_of_the_nft_backend_goes_where_others_translate_too() -> Result<()> {
+    let mut backends = backends("the_nodes_table_of_the_nft_backend_goes_where_others_translate_too");
+    backends.retain(|backend| *backend == Backend::Native);
+    for backend in backends {
+        let mut scene = Scene::new(backend)?;
+        for family in Family::ALL {
+            let theirs = "*nat\n-A POSTROUTING -p tcp --dport 9999 -j MASQUERADE\nCOMMIT\n";
+            iptables::restore(scene.node.netns(), iptables::Backend::Nft, family, theirs)?;
+        }
+        let load = Load::start(&scene)?;
+        load.goes_on(20)?;
+        scene.switch()?;
+        wait::asking(Duration::from_secs(10), "nothing of Istio's on the node", || {
+            let left = host_remains(scene.node.netns(), backend)?;
+            Ok(left.is_empty().then_some(()))
+        })?;
+        load.goes_on(50)?;
+        scene.assert_flawless(load)?;
+        let theirs = iptables::saved(scene.node.netns(), iptables::Backend::Nft, Family::V4)?;
+        ensure!(
+            theirs.iter().any(|line| line.contains("MASQUERADE")),
+            "{theirs:?}"
+        );
     }
     Ok(())
 }
