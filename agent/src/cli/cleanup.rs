@@ -15,6 +15,7 @@ use super::Exit;
 use super::output::{self, Format};
 use crate::app::{self, installation};
 use crate::config::{Paths, PluginPlaceArgs};
+use crate::datapath::last::stop_capturing;
 use crate::datapath::namespaces;
 use crate::datapath::pins::Pins;
 use crate::datapath::remnants::{Remnants, remove_all};
@@ -83,6 +84,12 @@ pub fn execute(paths: &Paths, format: Format, args: &CleanupArgs) -> anyhow::Res
     };
     let before = Remnants::of(&pins);
     cleaned.left.extend(before.unknown.iter().cloned());
+    match stop_capturing(&pins) {
+        Ok(pins) => cleaned.pins += pins,
+        Err(error) => cleaned
+            .left
+            .push(format!("connections on their way are not waited for: {error}")),
+    }
     cleaned.change_back(&before.changed);
     cleaned.remove_pins(&pins);
     cleaned.programs = before.programs.len();

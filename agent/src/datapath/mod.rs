@@ -17,6 +17,7 @@ pub mod kernel;
 pub mod state;
 pub mod usage;
 pub mod features;
+pub mod last;
 pub mod remnants;
 pub mod previous;
 pub mod versions;
