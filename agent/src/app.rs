@@ -9,6 +9,7 @@ mod end;
 mod host_rules;
 pub mod installation;
 mod operation;
+mod pins;
 mod proxies;
 mod scrape;
 
@@ -35,6 +36,7 @@ use crate::netns::enter::cookie;
 use crate::netns::find::CgroupFinder;
 use crate::ops::{Admitted, Condition, Log, Metrics};
 use crate::ports::{PodEvents, PodStatus};
+use crate::report::RepairReport;
 use crate::source::connection::Connection;
 use crate::source::events::{KubeEvents, NoEvents};
 use crate::source::file::FileSource;
@@ -68,16 +70,14 @@ pub async fn run(paths: &Paths, args: &RunArgs, log: &Log) -> anyhow::Result<Dep
     };
     let operation = Operation::open(paths, args, log)?;
     let installation = Installation::new(args, &selectors, &operation.readiness)?;
-    let (datapath, finder, node_netns) = node(paths, args, &place)?;
+    let node = node(paths, args, &place)?;
     let (facts, received) = mpsc::channel(FACTS);
     let parts = Parts {
         paths,
         args,
         operation,
         installation,
-        datapath,
-        finder,
-        node_netns,
+        node,
         catalog,
         received,
     };
@@ -114,9 +114,7 @@ struct Parts<'a> {
     args: &'a RunArgs,
     operation: Operation,
     installation: Installation,
-    datapath: KernelDatapath,
-    finder: CgroupFinder,
-    node_netns: NetnsId,
+    node: NodeSide,
     catalog: Catalog,
     received: mpsc::Receiver<Fact>,
 }
@@ -129,11 +127,14 @@ struct Outside<S, E> {
 }
 
 /// The node's kernel side, how pods are found on it, and its own network namespace.
-fn node(
-    paths: &Paths,
-    args: &RunArgs,
-    place: &Place,
-) -> anyhow::Result<(KernelDatapath, CgroupFinder, NetnsId)> {
+struct NodeSide {
+    datapath: KernelDatapath,
+    finder: CgroupFinder,
+    netns: NetnsId,
+    repairs: RepairReport,
+}
+
+fn node(paths: &Paths, args: &RunArgs, place: &Place) -> anyhow::Result<NodeSide> {
     let (cgroup_root, host_netns) = (paths.cgroup_root()?, paths.host_netns());
     let opened = File::open(&host_netns).with_context(|| {
         format!(
@@ -167,7 +168,18 @@ fn node(
         "the programs are attached"
     );
     let finder = CgroupFinder::new(&cgroup_root, &args.proc_root(), &opened)?;
-    Ok((datapath, finder, NetnsId::of(&opened)?))
+    // Nothing is missing on a node without an earlier agent.
+    let missing = if start.adopted > 0 { start.attached } else { 0 };
+    Ok(NodeSide {
+        datapath,
+        finder,
+        netns: NetnsId::of(&opened)?,
+        repairs: RepairReport {
+            links: (start.removed + missing) as u64,
+            versions: start.leftovers.len() as u64,
+            ..RepairReport::default()
+        },
+    })
 }
 
 /// The rules of enrolment, as configured.
@@ -200,9 +212,7 @@ async fn serve<S: PodStatus + 'static, E: PodEvents>(
         args,
         operation,
         installation,
-        datapath,
-        finder,
-        node_netns,
+        node,
         catalog,
         received,
     } = parts;
@@ -222,10 +232,10 @@ async fn serve<S: PodStatus + 'static, E: PodEvents>(
     let plugin_socket = PluginSocket::bind(&args.plugin_socket())?;
     let log_socket = LogSocket::bind(&args.log_socket())?;
     let ports = Ports {
-        datapath,
+        datapath: node.datapath,
         proxy: Arc::new(zds.clone()),
         status: Arc::new(status),
-        finder,
+        finder: node.finder,
     };
     let (enrolment, handle) = Enrolment::new(catalog, ports, received);
     let enrolment = enrolment.observed_by(metrics.clone());
@@ -234,7 +244,7 @@ async fn serve<S: PodStatus + 'static, E: PodEvents>(
     let admissions = Admissions::new(
         handle.clone(),
         args.host_root.clone(),
-        node_netns,
+        node.netns,
         args.cni.failure_policy,
         counters.clone(),
     );
@@ -250,7 +260,8 @@ async fn serve<S: PodStatus + 'static, E: PodEvents>(
             install: installation.stats(),
             conditions: operation.readiness.watch(),
         },
-    );
+    )
+    .after(node.repairs);
     let scrape = Scrape::new(
         handle.clone(),
         zds.clone(),
@@ -267,6 +278,7 @@ async fn serve<S: PodStatus + 'static, E: PodEvents>(
         never = plugin_socket.serve(counters, move |event| {
             admit(admissions.clone(), metrics.clone(), event)
         }) => match never {},
+        () = pins::watch(&paths.bpffs, &handle) => anyhow::bail!("enrolment ended"),
         ended = announce::announce(&handle, &events_of_pods, &node_name) => ended.context("announcing"),
         never = operation.serve(scrape) => match never {},
         ended = account.keep() => ended.context("writing the status"),

@@ -1,6 +1,7 @@
 //! What enrolment needs of the outside: a datapath, a proxy, a place for the status. Traits exist only here,
 //! because only here a fake is needed.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::PathBuf;
@@ -94,6 +95,13 @@ pub trait Datapath: Send {
     /// When a map cannot be read or written.
     fn sweep(&mut self) -> Result<usize, PortError>;
 
+    /// Makes again what is missing of the links and maps that belong to no single pod, and tells which pods' links are
+    /// missing. Called when somebody has removed pins.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    fn repair(&mut self) -> Result<Repaired, PortError>;
+
     /// Attaches the proxy's programs to the cgroup of a proxy process, and adopts its listeners that are older. Called
     /// when a proxy connects, before its first pod. Returns how many listeners were adopted.
     ///
@@ -106,6 +114,15 @@ pub trait Datapath: Send {
     /// # Errors
     /// When the kernel refuses.
     fn retire_proxies(&mut self, alive: &[ProxyPeer]) -> Result<(), PortError>;
+}
+
+/// What [`Datapath::repair`] found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Repaired {
+    /// What was missing and is there again, in words.
+    pub made: Vec<String>,
+    /// Network namespaces of captured pods whose link is missing.
+    pub lost: BTreeSet<NetnsCookie>,
 }
 
 /// Who is at the other end of a ZDS connection (`SO_PEERCRED`, then `/proc/<pid>/cgroup`).

@@ -26,6 +26,9 @@ pub struct Report {
     /// What the node needs to be ready for pods.
     #[serde(default)]
     pub conditions: Vec<ConditionReport>,
+    /// What was found wrong in the kernel since the agent started, and put right.
+    #[serde(default)]
+    pub repairs: RepairReport,
     /// Proxies connected over ZDS.
     pub proxies: Vec<ProxyReport>,
     /// Peers of the ZDS socket that were turned away since the agent started.
@@ -48,6 +51,19 @@ pub struct ConditionReport {
     pub ready: bool,
     /// What is missing; empty if nothing.
     pub missing: String,
+}
+
+/// What was found wrong in the kernel and put right; the log says each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RepairReport {
+    /// Links of what is gone, or missing although others were there, at the start.
+    pub links: u64,
+    /// Links and maps that somebody unpinned since.
+    pub pins: u64,
+    /// Rows of maps that belonged to no pod.
+    pub rows: u64,
+    /// Versions of the layouts of which only leftovers were there.
+    pub versions: u64,
 }
 
 /// A proxy.

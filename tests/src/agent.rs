@@ -23,6 +23,9 @@ pub struct Status {
     /// Proxies that are connected.
     #[serde(default)]
     pub proxies: Vec<Value>,
+    /// What it has put right.
+    #[serde(default)]
+    pub repairs: Value,
     /// What is wrong, in its own words.
     #[serde(default)]
     pub problems: Vec<Value>,

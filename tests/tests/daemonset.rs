@@ -27,7 +27,7 @@ fn values(one: &OneNode) -> Result<Value> {
         "ambient": { "shareHostNetworkNamespace": true },
         "pullPolicy": "Never",
         "env": {
-            "KUBERNETES_SERVICE_HOST": "127.0.0.1",
+            "KUBERNETES_SERVICE_HOST": "localhost",
             "KUBERNETES_SERVICE_PORT": "6443",
             "MESHGATE_CGROUP_ROOT": machine(one.node.cgroup()),
             "MESHGATE_BPFFS": one.node.bpffs(),

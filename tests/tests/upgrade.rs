@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use anyhow::{Context, Result};
 use serde_json::json;
 use tests::sys::bpf::Pinned;
-use tests::{Mesh, Pins, PodSpec, requires};
+use tests::{Mesh, Pins, PodSpec, requires, wait};
 
 /// Rows of the maps that say what is captured, as bytes.
 type Rows = BTreeMap<(&'static str, Vec<u8>), Vec<u8>>;
@@ -200,6 +200,47 @@ fn links_that_somebody_detached_or_unpinned_are_made_again() -> Result<()> {
         mesh.check()?;
     }
     Ok(())
+}
+
+#[test]
+fn pins_that_somebody_removes_beside_a_running_agent_are_made_again_at_once() -> Result<()> {
+    if !requires::root("pins_that_somebody_removes_beside_a_running_agent_are_made_again_at_once") {
+        return Ok(());
+    }
+    let mut mesh = Mesh::new()?;
+    let _servers = mesh.serve()?;
+    let pins = Pins::of(&mesh.node);
+    let before = rows(&pins)?;
+    let ids = pins.objects()?;
+    let proxy = pins.link_names("proxy").pop().context("an attached proxy")?;
+    let pod = mesh.server.netns().cookie()?.to_string();
+    let one_by_one = [
+        pins.links("node").join("app_connect4"),
+        pins.links("proxy").join(proxy).join("proxy_getopt"),
+        pins.links("pod").join(pod),
+        pins.folder().join("maps/HANDOVER"),
+    ];
+    let mut repaired = 0;
+    for pin in one_by_one {
+        fs::remove_file(&pin)?;
+        repaired += 1;
+        mesh.agent.wait_for("the pin to be made again", |status| {
+            (status.repairs["pins"] == repaired).then_some(())
+        })?;
+        wait::for_file(&pin, None, "the pin", || Ok(pin.exists().then_some(())))?;
+        mesh.check().with_context(|| pin.display().to_string())?;
+    }
+    fs::remove_dir_all(pins.folder())?;
+    // Maps, links of the node, of the proxy and of two pods.
+    repaired += 10 + 9 + 7 + 2;
+    mesh.agent.wait_for("everything to be made again", |status| {
+        (status.repairs["pins"] == repaired).then_some(())
+    })?;
+    let now = || Ok((pins.objects()?.len() == ids.len()).then_some(()));
+    wait::for_file(&pins.links("pod").join("any"), None, "all objects", now)?;
+    let now = rows(&pins)?;
+    assert!(now == before, "{}", difference(&now, &before));
+    mesh.check()
 }
 
 #[test]

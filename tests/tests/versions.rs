@@ -237,6 +237,8 @@ fn pins_of_other_versions_go_if_nothing_uses_them_and_stop_the_agent_otherwise()
         let said = format!("pins of version v{version}, which nothing used, are removed");
         ensure!(mesh.agent.log().contains(&said), "{}", mesh.agent.log());
     }
+    let status = mesh.agent.cli_json(&["status"])?;
+    ensure!(status["repairs"]["versions"] == 2, "{status}");
     mesh.check()?;
 
     mesh.agent.kill9();
@@ -251,8 +253,13 @@ fn pins_of_other_versions_go_if_nothing_uses_them_and_stop_the_agent_otherwise()
             "{error}"
         );
         ensure!(folder(&mesh, version).join("links/node/app_connect4").exists());
+        ensure!(!folder(&mesh, 1).exists());
+        let (_, status, _) = mesh.agent.said(&["status"])?;
+        ensure!(
+            status.contains(&format!("captured by the pins of version v{version}")),
+            "{status}"
+        );
         mesh.check().context("pods are still captured")?;
-        let _ = fs::remove_dir_all(folder(&mesh, 1));
         fs::rename(folder(&mesh, version), folder(&mesh, 1))?;
     }
     mesh.agent.restart()?;

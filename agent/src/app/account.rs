@@ -12,7 +12,9 @@ use crate::config::{Paths, RunArgs};
 use crate::enrol::{self, Handle};
 use crate::install;
 use crate::ops::{self, Control};
-use crate::report::{self, CniReport, ConditionReport, PodReport, Problem, ProxyReport, Report, ZdsErrors};
+use crate::report::{
+    self, CniReport, ConditionReport, PodReport, Problem, ProxyReport, RepairReport, Report, ZdsErrors,
+};
 use crate::zds::Zds;
 
 /// Changes within this time are written once.
@@ -59,6 +61,12 @@ impl Account {
         }
     }
 
+    /// With what the start has put right.
+    pub(super) fn after(mut self, repairs: RepairReport) -> Self {
+        self.about.repairs = repairs;
+        self
+    }
+
     /// Writes at once and after each change. A file that cannot be written is said in the log, and tried again at the
     /// next change: the pods must not suffer from a full disk.
     ///
@@ -69,6 +77,7 @@ impl Account {
         let (mut events, mut turned_away) = (self.parts.zds.events(), self.parts.turned_away.clone());
         let (mut cni, mut conditions) = (self.parts.cni.clone(), self.parts.conditions.clone());
         let mut install = self.parts.install.clone();
+        let mut repairs = self.parts.handle.repairs();
         let mut written = None;
         loop {
             let now = self.gather();
@@ -82,6 +91,7 @@ impl Account {
                 changed = cni.changed() => changed?,
                 changed = install.changed() => changed?,
                 changed = conditions.changed() => changed?,
+                changed = repairs.changed() => changed?,
                 // A reader that lags has missed nothing that the next gathering does not see.
                 _ = events.recv() => {}
             }
@@ -131,8 +141,15 @@ impl Account {
         problems.extend(known);
         problems.extend(self.parts.install.borrow().problem.clone());
         problems.extend(self.parts.handle.reports().borrow().values().filter_map(failed));
+        let repaired = *self.parts.handle.repairs().borrow();
+        let at_start = self.about.repairs;
         Report {
             conditions: self.parts.conditions.borrow().iter().map(condition).collect(),
+            repairs: RepairReport {
+                pins: repaired.pins,
+                rows: repaired.rows,
+                ..at_start
+            },
             proxies: proxies.collect(),
             zds_errors: ZdsErrors {
                 protocol: stats.protocol_errors,

@@ -9,8 +9,9 @@ use super::pods::{self, PodRow};
 use crate::config::Paths;
 use crate::datapath::pins::Pins;
 use crate::datapath::state::{self, LinkState};
+use crate::datapath::versions;
 use crate::lock;
-use crate::report::{ConditionReport, Problem, ProxyReport, Report};
+use crate::report::{ConditionReport, Problem, ProxyReport, RepairReport, Report};
 
 /// Everything that `status` says.
 #[derive(Debug, Serialize)]
@@ -39,6 +40,8 @@ pub struct Status {
     pub proxies: Vec<ProxyReport>,
     /// Pods by state.
     pub pods: PodCount,
+    /// What the agent has put right since it started.
+    pub repairs: RepairReport,
     /// What is wrong.
     pub problems: Vec<Problem>,
 }
@@ -84,6 +87,7 @@ fn gather(paths: &Paths) -> anyhow::Result<Status> {
     let proxy_links = state::proxy_links(&pins)?;
     let mut problems = report.problems;
     problems.extend(degraded(agent_running, paths, &node_links, pods));
+    problems.extend(versions::others(&pins)?.into_iter().map(of_other_version));
     Ok(Status {
         state: if problems.is_empty() { "ok" } else { "degraded" },
         agent_running,
@@ -104,6 +108,7 @@ fn gather(paths: &Paths) -> anyhow::Result<Status> {
         proxy_links,
         proxies: if agent_running { report.proxies } else { Vec::new() },
         pods,
+        repairs: report.repairs,
         problems,
     })
 }
@@ -170,6 +175,16 @@ fn ready(status: &Status) -> &'static str {
     if is_ready { "yes" } else { "NO" }
 }
 
+fn of_other_version(version: u32) -> Problem {
+    Problem {
+        object: "pins".to_owned(),
+        problem: format!(
+            "pods are captured by the pins of version v{version}, this meshgate reads v{ABI_VERSION}"
+        ),
+        fix: "look with the meshgate that made them, which is the one to run on this node".to_owned(),
+    }
+}
+
 fn table(status: &Status) -> Vec<String> {
     let yes = |ok: bool, text: &str| {
         if ok {
@@ -206,6 +221,17 @@ fn table(status: &Status) -> Vec<String> {
     ];
     for condition in status.conditions.iter().filter(|condition| !condition.ready) {
         lines.push(format!("not ready     {}: {}", condition.name, condition.missing));
+    }
+    let RepairReport {
+        links,
+        pins,
+        rows,
+        versions,
+    } = status.repairs;
+    if links + pins + rows + versions > 0 {
+        lines.push(format!(
+            "repaired      {links} links at the start, {pins} pins since, {rows} rows, {versions} other versions"
+        ));
     }
     for problem in &status.problems {
         lines.push(format!("problem       {}: {}", problem.object, problem.problem));

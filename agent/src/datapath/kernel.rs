@@ -1,5 +1,7 @@
 //! The datapath: loads or adopts everything at start, then captures and releases pods.
 
+mod repair;
+
 use std::collections::HashMap;
 use std::fmt::Display;
 use std::fs::File;
@@ -21,7 +23,7 @@ use super::plan::{CgroupProgram, INBOUND, NODE, PROXY};
 use super::store::Store;
 use super::tables::Tables;
 use super::versions::{self, Begun};
-use crate::ports::{Datapath, Netns, PortError, ProxyPeer};
+use crate::ports::{Datapath, Netns, PortError, ProxyPeer, Repaired};
 use crate::sys::bpf::AttachType;
 
 /// Where the datapath works.
@@ -296,6 +298,10 @@ impl Datapath for KernelDatapath {
 
     fn sweep(&mut self) -> Result<usize, PortError> {
         self.store.sweep()
+    }
+
+    fn repair(&mut self) -> Result<Repaired, PortError> {
+        self.make_again()
     }
 
     fn attach_proxy(&mut self, peer: &ProxyPeer) -> Result<usize, PortError> {

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::Path;
 
 use agent_common::flow::NETNS_PLACEHOLDER;
 use agent_core::entry::NetnsCookie;
@@ -14,6 +15,7 @@ use aya_obj::generated::bpf_insn;
 use super::pins::Pins;
 use super::plan::{CgroupProgram, INBOUND, MAPS};
 use crate::chain::chain;
+use crate::sys::bpf;
 
 /// The programs, built by `cargo xtask build-ebpf`; empty when this binary was built without them.
 static OBJECT: &[u8] = aya::include_bytes_aligned!(env!("MESHGATE_EMBEDDED_OBJECT"));
@@ -103,6 +105,16 @@ impl Object {
             .map_err(|error| ObjectError::Refused(error.to_string()))
     }
 
+    /// Pins a map that is not pinned any more.
+    ///
+    /// # Errors
+    /// When there is no such map, or the kernel refuses.
+    pub fn pin_map(&self, name: &str, to: &Path) -> Result<(), ObjectError> {
+        let missing = || ObjectError::Broken(format!("no map {name}"));
+        let map = map_data(self.ebpf.map(name).ok_or_else(missing)?)?;
+        bpf::pin(map.fd(), to).map_err(|error| ObjectError::Refused(error.to_string()))
+    }
+
     /// Loads the copy of `inbound` for the pod in this network namespace.
     ///
     /// # Errors
@@ -110,7 +122,7 @@ impl Object {
     pub fn inbound_for(&self, netns: NetnsCookie) -> io::Result<OwnedFd> {
         let mut instructions = self.inbound.clone();
         replace_constant(&mut instructions, NETNS_PLACEHOLDER, netns.0);
-        crate::sys::bpf::load_sk_lookup(INBOUND, &instructions)
+        bpf::load_sk_lookup(INBOUND, &instructions)
     }
 }
 

@@ -89,10 +89,16 @@ impl Pins {
         self.root().join("links")
     }
 
+    /// All maps.
+    #[must_use]
+    pub fn maps(&self) -> PathBuf {
+        self.root().join("maps")
+    }
+
     /// A map.
     #[must_use]
     pub fn map(&self, name: &str) -> PathBuf {
-        self.root().join("maps").join(name)
+        self.maps().join(name)
     }
 
     /// Links at the node's root cgroup.
@@ -144,12 +150,7 @@ impl Pins {
     /// # Errors
     /// When one cannot be made.
     pub fn make_folders(&self) -> Result<(), PinsError> {
-        let folders = [
-            self.root().join("maps"),
-            self.node_links(),
-            self.proxies(),
-            self.pod_links(),
-        ];
+        let folders = [self.maps(), self.node_links(), self.proxies(), self.pod_links()];
         folders.iter().try_for_each(|folder| make(folder))
     }
 

@@ -181,6 +181,11 @@ impl Store {
         orphans::sweep(&mut self.tables, &addresses).map_err(|error| error_of("sweep", "maps", &error, true))
     }
 
+    /// The pods that are captured, or half so.
+    pub fn entries(&self) -> impl Iterator<Item = &PodEntry> {
+        self.entries.values()
+    }
+
     /// Whether a pod is captured in this network namespace, or half so.
     #[must_use]
     pub fn knows(&self, netns: NetnsCookie) -> bool {

@@ -86,6 +86,16 @@ pub fn begin(pins: &Pins) -> Result<Begun, VersionError> {
     })
 }
 
+/// Other versions whose pins capture pods.
+///
+/// # Errors
+/// When the pins cannot be listed.
+pub fn others(pins: &Pins) -> Result<Vec<u32>, PinsError> {
+    let found = found(pins)?.into_iter();
+    let others = found.filter(|pins| pins.version != ABI_VERSION && pins.attached > 0);
+    Ok(others.map(|pins| pins.version).collect())
+}
+
 /// The versions that something is pinned under.
 fn found(pins: &Pins) -> Result<Vec<Found>, PinsError> {
     let mut found = Vec::new();

@@ -12,7 +12,7 @@ use agent_core::ids::{PodRef, PodUid};
 use agent_core::predecessor::{Cleared, Clearing};
 
 use crate::ports::{
-    Datapath, FindNetns, Netns, PodStatus, PortError, Proxy, ProxyPeer, Redirection, Workload,
+    Datapath, FindNetns, Netns, PodStatus, PortError, Proxy, ProxyPeer, Redirection, Repaired, Workload,
 };
 
 /// How the proxy answers.
@@ -45,6 +45,8 @@ pub(super) struct World {
     pub(super) attach_fails: bool,
     /// Namespaces with rules of another agent, and what each attempt to clear them comes to; the last one again and again.
     pub(super) rules: BTreeMap<u64, Vec<Result<Cleared, ()>>>,
+    /// Namespaces whose link somebody has removed.
+    pub(super) lost: BTreeSet<NetnsCookie>,
 }
 
 /// Shared by all fakes of one test.
@@ -114,6 +116,14 @@ impl Datapath for Fake {
         self.note(format!("release {uid}"));
         self.world().entries.remove(uid);
         Ok(())
+    }
+
+    fn repair(&mut self) -> Result<Repaired, PortError> {
+        let lost = std::mem::take(&mut self.world().lost);
+        Ok(Repaired {
+            made: Vec::new(),
+            lost,
+        })
     }
 
     fn detach(&mut self, netns: NetnsCookie) -> Result<(), PortError> {

@@ -24,6 +24,7 @@ pub(super) enum Command {
         alive: Vec<ProxyPeer>,
     },
     ProxyCgroupGone,
+    LookAtPins,
     SnapshotDone {
         refused: Vec<(PodUid, String)>,
     },
@@ -34,6 +35,15 @@ pub(super) enum Command {
     Admit(Box<Admit>),
 }
 
+/// How much was found wrong in the kernel since the worker began, and put right.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Repairs {
+    /// Links and maps that were missing.
+    pub pins: u64,
+    /// Rows of maps that belonged to no pod.
+    pub rows: u64,
+}
+
 /// A handle to the worker.
 #[derive(Clone, Debug)]
 pub struct Handle {
@@ -41,6 +51,7 @@ pub struct Handle {
     pub(super) reports: watch::Receiver<Reports>,
     pub(super) problems: watch::Receiver<Vec<Problem>>,
     pub(super) adopted: watch::Receiver<bool>,
+    pub(super) repairs: watch::Receiver<Repairs>,
 }
 
 impl Handle {
@@ -104,6 +115,20 @@ impl Handle {
     /// When the worker has ended.
     pub async fn proxy_cgroup_gone(&self) -> Result<(), Stopped> {
         self.send(Command::ProxyCgroupGone).await
+    }
+
+    /// Tells that somebody may have removed pins.
+    ///
+    /// # Errors
+    /// When the worker has ended.
+    pub async fn look_at_pins(&self) -> Result<(), Stopped> {
+        self.send(Command::LookAtPins).await
+    }
+
+    /// How much was repaired, now and as it changes.
+    #[must_use]
+    pub fn repairs(&self) -> watch::Receiver<Repairs> {
+        self.repairs.clone()
     }
 
     /// Tells that a proxy has answered for all pods that were remembered when it connected, and which it refused.

@@ -20,6 +20,6 @@ mod tests;
 
 pub use admission::{Admission, AdmissionError, Patience, Sandbox};
 pub use apply::Ports;
-pub use handle::{Handle, Stopped};
+pub use handle::{Handle, Repairs, Stopped};
 pub use report::{Report, Reports};
 pub use worker::Enrolment;

@@ -2,6 +2,7 @@
 //! the proxy and the API server run beside it, so that a slow one holds up only its own pod.
 
 mod proxies;
+mod repair;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,7 +21,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::admission::{AdmissionError, Admit, Expected};
 use super::apply::{Outcome, Ports};
-use super::handle::{Command, Handle};
+use super::handle::{Command, Handle, Repairs};
 use super::observed::Observed;
 use super::pod::Pod;
 use super::queue::{Queue, back_off};
@@ -45,6 +46,7 @@ pub struct Enrolment<D, P, S, F> {
     problems: watch::Sender<Vec<Problem>>,
     adopted: watch::Sender<bool>,
     observed: Observed,
+    repairs: watch::Sender<Repairs>,
 }
 
 /// The answer to a call.
@@ -68,11 +70,13 @@ where
         let (reports, report_receiver) = watch::channel(Reports::new());
         let (problems, problem_receiver) = watch::channel(Vec::new());
         let (adopted, adopted_receiver) = watch::channel(false);
+        let (repairs, repairs_receiver) = watch::channel(Repairs::default());
         let handle = Handle {
             commands: command_sender,
             reports: report_receiver,
             problems: problem_receiver,
             adopted: adopted_receiver,
+            repairs: repairs_receiver,
         };
         let worker = Self {
             ports,
@@ -88,6 +92,7 @@ where
             problems,
             adopted,
             observed: Observed::default(),
+            repairs,
         };
         (worker, handle)
     }
@@ -136,6 +141,7 @@ where
                 Ok(0) => {}
                 Ok(removed) => {
                     tracing::warn!(removed, "rows of the maps that belonged to no pod are removed");
+                    self.repairs.send_modify(|repairs| repairs.rows += removed as u64);
                 }
                 Err(error) => tracing::warn!("{error}"),
             }
@@ -216,6 +222,7 @@ where
             }
             Command::Proxies { alive } => self.proxies_changed(alive),
             Command::ProxyCgroupGone => self.retire_proxies(),
+            Command::LookAtPins => self.repair(),
             Command::SnapshotDone { refused } => self.snapshot_done(refused),
             Command::AwaitPod { pod, reply } => {
                 self.expected.add(pod, reply);

@@ -13,6 +13,11 @@ fn what_lies_ahead_in_each_situation() {
         netns: Some(THERE),
         ..enrolled()
     };
+    let unlinked = || {
+        let mut have = enrolled();
+        have.apply(&Event::LinkLost);
+        have
+    };
     let failed_write = || Have {
         write: Write::Failed,
         ..enrolled()
@@ -66,6 +71,7 @@ fn what_lies_ahead_in_each_situation() {
             "add capture-enabled enabled",
         ),
         ("enrolled", enrolled(), wanted(), ""),
+        ("its link was removed", unlinked(), wanted(), "attach-7"),
         ("all addresses lost, not found", Have::default(), lost(), ""),
         (
             "all addresses lost, captured",
