@@ -138,6 +138,16 @@ impl Cluster {
         }
     }
 
+    /// Lets the programs run on every processor, also when what measures is bound to one: elsewhere they have machines of
+    /// their own.
+    ///
+    /// # Errors
+    /// When one does not run.
+    pub fn unpin(&self) -> Result<()> {
+        let mut programs = [&self.etcd, &self.api_server].into_iter().flatten();
+        programs.try_for_each(|program| crate::tuning::unpin(program.id()))
+    }
+
     /// Whether one of the programs that were started runs no more.
     fn ended(&mut self) -> bool {
         let mut programs = [&mut self.etcd, &mut self.api_server].into_iter().flatten();

@@ -52,6 +52,7 @@ impl FullNode {
     pub fn in_cluster(count: usize, proxy: &[&str], assets: &Path) -> Result<Self> {
         let node = Node::new()?;
         let cluster = Cluster::start(&node, assets)?;
+        cluster.unpin()?;
         cluster.namespace(NAMESPACE, &[])?;
         let pods = specs(count)?.map(|spec| cluster.run(&node, spec));
         let pods = pods.collect::<Result<Vec<_>>>()?;

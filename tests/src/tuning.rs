@@ -3,7 +3,7 @@
 use std::fs;
 
 use anyhow::{Context, Result};
-use rustix::process::{Resource, Rlimit, getrlimit, setpriority_process, setrlimit};
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, setpriority_process, setrlimit};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
 /// The best niceness (nice(2)).
@@ -51,6 +51,22 @@ pub fn pin(cpu: usize) -> Result<()> {
     let mut set = CpuSet::new();
     set.set(cpu);
     sched_setaffinity(None, &set).with_context(|| format!("running on processor {cpu}"))
+}
+
+/// Lets all threads of another process run on every processor.
+///
+/// # Errors
+/// When the process cannot be read; a thread that ends meanwhile is passed over.
+pub fn unpin(process: u32) -> Result<()> {
+    let mut all = CpuSet::new();
+    (0..CpuSet::MAX_CPU).for_each(|cpu| all.set(cpu));
+    for thread in fs::read_dir(format!("/proc/{process}/task"))?.flatten() {
+        let name = thread.file_name().to_string_lossy().into_owned();
+        if let Some(thread) = name.parse().ok().and_then(Pid::from_raw) {
+            let _ = sched_setaffinity(Some(thread), &all);
+        }
+    }
+    Ok(())
 }
 
 /// Niceness of the sessions' group of this process, which the kernel keeps only when it schedules by sessions.
