@@ -75,12 +75,13 @@ fn the_fields_of_the_maps_have_names() -> Result<()> {
 }
 
 #[test]
-fn the_commands_of_the_readme_work() -> Result<()> {
-    if !requires::root("the_commands_of_the_readme_work") {
+fn the_commands_of_the_documents_work() -> Result<()> {
+    if !requires::root("the_commands_of_the_documents_work") {
         return Ok(());
     }
     let mesh = Mesh::new()?;
-    for command in commands("README.md", "meshgate")? {
+    let documents = ["README.md", "docs/switch-over.md"].map(|document| commands(document, "meshgate"));
+    for command in documents.into_iter().collect::<Result<Vec<_>>>()?.concat() {
         let mut words: Vec<&str> = command
             .split(' ')
             .skip(1)
