@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 use tests::cluster::helm::{CHART, NAMESPACE};
 use tests::containerd::{IMAGE, Main, Network, Options};
@@ -71,10 +71,8 @@ fn the_chart_puts_the_image_on_a_node_and_takes_it_away_again() -> Result<()> {
 
     let values_file = one.node.run_dir().join("values.json");
     fs::write(&values_file, values(&one)?.to_string())?;
-    let file = values_file.display().to_string();
-    one.cluster
-        .helm(&["upgrade", "--install", "istio-cni", CHART, "--values", &file])?;
-    ready(&one)?;
+    one.cluster.kubectl_apply(&[namespace()])?;
+    documented(&one, "Install", &values_file)?;
     ensure!(
         fs::read_to_string(&conf)?.contains("\"meshgate-cni\""),
         "{conf:?} has no plugin"
@@ -84,10 +82,6 @@ fn the_chart_puts_the_image_on_a_node_and_takes_it_away_again() -> Result<()> {
     let mut proxy = Proxy::start(&one.node, "proxy", &[])?;
     let server = one.node.pod("server")?;
     let _listening = server.serve(&["--listen", "[::]:80"])?;
-    let labels = json!({ "istio.io/dataplane-mode": "ambient" });
-    let namespace =
-        json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "shop", "labels": labels } });
-    one.cluster.kubectl_apply(&[namespace])?;
     let account = json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": "default", "namespace": "shop" } });
     one.cluster
         .wait_for(&account, "the service account of shop", |_| true)?;
@@ -102,18 +96,14 @@ fn the_chart_puts_the_image_on_a_node_and_takes_it_away_again() -> Result<()> {
         ensure!(seen["read"] == "ok", "{seen}");
         proxy.wait_for_connection(Direction::Outbound, destination)?;
     }
-    let said = one.cluster.kubectl(&[
-        "exec",
-        "--namespace",
-        NAMESPACE,
-        "daemonset/istio-cni-node",
-        "--",
-        "/usr/local/bin/meshgate",
-        "pods",
-        "--output",
-        "json",
-    ])?;
-    ensure!(said.contains(&web.uid) && said.contains("\"enabled\""), "{said}");
+    let said = documented(&one, "Look", &values_file)?;
+    ensure!(said.contains("enabled"), "{said}");
+    documented(&one, "Upgrade", &values_file)?;
+    documented(&one, "Back to Istio's agent", &values_file)?;
+    ensure!(
+        fs::read_to_string(&conf)?.contains("\"istio-cni\""),
+        "{conf:?} has no plugin of Istio's name"
+    );
 
     one.cluster.helm(&["uninstall", "istio-cni", "--wait"])?;
     wait::for_file(
@@ -133,46 +123,54 @@ fn the_chart_puts_the_image_on_a_node_and_takes_it_away_again() -> Result<()> {
     one.cluster.kubectl_apply(&[pod("next")])?;
     one.cluster.kubectl_wait("shop", "Ready", "pod/next")?;
 
-    let cleanup = [
-        "upgrade",
-        "--install",
-        "istio-cni",
-        CHART,
-        "--values",
-        &file,
-        "--set",
-        "cleanup=true",
-    ];
-    one.cluster.helm(&cleanup)?;
-    ready(&one)?;
+    documented(&one, "Install", &values_file)?;
+    let said = documented(&one, "Remove", &values_file)?;
+    ensure!(said.contains("left     nothing"), "{said}");
     let pins = one.node.bpffs().join("meshgate");
-    wait::asking(wait::LIMIT, "the pins to be gone", || {
-        Ok((!pins.exists()).then_some(()))
-    })?;
-    one.cluster.helm(&["uninstall", "istio-cni", "--wait"]).map(drop)
+    ensure!(!pins.exists(), "{} is left", pins.display());
+    Ok(())
 }
 
-fn ready(one: &OneNode) -> Result<()> {
-    let rolled = one.cluster.kubectl(&[
-        "rollout",
-        "status",
-        "--namespace",
-        NAMESPACE,
-        "--timeout=60s",
-        "daemonset/istio-cni-node",
-    ]);
-    rolled.map(drop).map_err(|error| {
-        let about = |arguments: &[&str]| {
-            one.cluster
-                .kubectl(&[&["--namespace", NAMESPACE], arguments].concat())
-                .unwrap_or_default()
+/// The namespace that the documents speak of.
+fn namespace() -> Value {
+    json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "shop" } })
+}
+
+/// Runs the commands in a section of docs/operations.md, and returns what they print.
+fn documented(one: &OneNode, section: &str, values: &Path) -> Result<String> {
+    let text = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/operations.md"))?;
+    let section = text.split("\n## ").find(|part| part.starts_with(section));
+    let section = section.with_context(|| format!("docs/operations.md has no section {section:?}"))?;
+    let blocks = section
+        .split("```sh\n")
+        .skip(1)
+        .filter_map(|block| block.split("```").next());
+    let values = values.display().to_string();
+    let mut printed = String::new();
+    for command in blocks.flat_map(str::lines) {
+        let here = command
+            .replace("deploy/charts/meshgate", CHART)
+            .replace("values.yaml", &values);
+        let words: Vec<&str> = here.split(' ').collect();
+        let answer = match words[0] {
+            "helm" => one.cluster.helm(&words[1..]),
+            "kubectl" => one.cluster.kubectl(&words[1..]),
+            other => bail!("{other} is not known here"),
         };
-        let (log, pods) = (
-            about(&["logs", "daemonset/istio-cni-node"]),
-            about(&["describe", "pods"]),
-        );
-        error.context(format!("log of the agent:\n{log}\n{pods}"))
-    })
+        printed += &answer.with_context(|| format!("{command}\n{}", about(one)))?;
+    }
+    ensure!(!printed.is_empty(), "no commands in {section}");
+    Ok(printed)
+}
+
+/// What an operator would look at.
+fn about(one: &OneNode) -> String {
+    let ask = |arguments: &[&str]| {
+        let all = [&["--namespace", NAMESPACE], arguments].concat();
+        one.cluster.kubectl(&all).unwrap_or_default()
+    };
+    let (log, events) = (ask(&["logs", "daemonset/istio-cni-node"]), ask(&["events"]));
+    format!("log of the agent:\n{log}\n{events}")
 }
 
 /// The configuration of the node's CNI.

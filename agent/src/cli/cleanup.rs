@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::net::TcpListener;
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -33,7 +34,8 @@ pub struct CleanupArgs {
     /// Where the plugin is on the node
     #[command(flatten)]
     place: PluginPlaceArgs,
-    /// Stay when all is done, until told to stop: in a DaemonSet, which would start it again and again
+    /// Stay when all is done, until told to stop, and take connections at TCP port 8000: in a DaemonSet, which would start
+    /// it again and again, and which asks there whether its pod is ready
     #[arg(long)]
     wait: bool,
 }
@@ -107,6 +109,7 @@ pub fn execute(paths: &Paths, format: Format, args: &CleanupArgs) -> anyhow::Res
         bail!("{} objects are left; see above", cleaned.left.len());
     }
     if args.wait {
+        let _ready = TcpListener::bind("[::]:8000").or_else(|_| TcpListener::bind("0.0.0.0:8000"))?;
         app::until_told_to_stop()?;
     }
     Ok(Exit::Fine)
