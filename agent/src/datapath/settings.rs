@@ -4,6 +4,11 @@ use std::io;
 
 use agent_common::pod::changed::{MIGRATE, TW_REUSE, WIRE};
 
+/// Settings of network namespaces in this process' /proc. In containers that are not privileged they are read-only.
+const OWN: &str = "/proc/sys/net";
+/// The same in the node's /proc, as Istio's DaemonSet mounts it.
+const OF_NODE: &str = "/host/proc/sys/net";
+
 /// One setting.
 struct Setting {
     /// Bit of [`agent_common::pod::changed`] that it goes with.
@@ -62,17 +67,27 @@ fn each(bits: u32, change: impl Fn(&Setting) -> io::Result<bool>) -> io::Result<
 }
 
 fn replace(name: &str, from: &str, to: &str) -> io::Result<bool> {
-    let path = format!("/proc/sys/net/{name}");
+    let path = format!("{OWN}/{name}");
     let failed = |error: io::Error| {
         io::Error::new(
             error.kind(),
-            format!("{path}: {error}; the agent needs a writable /proc/sys"),
+            format!("{path}: {error}; the agent needs a writable /proc/sys, or one at {OF_NODE}"),
         )
     };
     match std::fs::read_to_string(&path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
         Err(error) => Err(failed(error)),
         Ok(is) if is.trim() != from => Ok(false),
-        Ok(_) => std::fs::write(&path, to).map(|()| true).map_err(failed),
+        Ok(_) => write(name, to).map(|()| true).map_err(failed),
+    }
+}
+
+/// Whichever /proc it is, the settings are those of the namespace that this thread is in.
+fn write(name: &str, value: &str) -> io::Result<()> {
+    match std::fs::write(format!("{OWN}/{name}"), value) {
+        Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => {
+            std::fs::write(format!("{OF_NODE}/{name}"), value).map_err(|_| error)
+        }
+        done => done,
     }
 }
