@@ -1,111 +1,19 @@
 //! The installer on a real folder of CNI configurations: an agent that runs, other programs that write there, and what is
 //! left when it goes.
 
+mod scene;
+
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
-use tests::{Agent, Node, programs, requires, wait};
+use tests::moments::Moments;
+use tests::requires;
 
-const DATA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/data/cni");
-
-/// A node whose agent installs.
-struct Scene {
-    agent: Agent,
-    conf: PathBuf,
-    bin: PathBuf,
-    /// Dropped last.
-    _node: Node,
-}
-
-impl Scene {
-    /// The folder holds these files of tests/data/cni, each under another name; the agent starts with more flags.
-    fn new(files: &[(&str, &str)], more: &[&str]) -> Result<Self> {
-        let node = Node::new()?;
-        let folder = |name: &str| node.run_dir().join(name);
-        let (conf, bin, source) = (folder("net.d"), folder("bin"), folder("image"));
-        for folder in [&conf, &bin, &source] {
-            fs::create_dir_all(folder)?;
-        }
-        fs::copy(programs::find("meshgate-cni")?, source.join("meshgate-cni"))?;
-        for (data, name) in files {
-            fs::copy(Path::new(DATA).join(data), conf.join(name))?;
-        }
-        let text = |path: &Path| path.display().to_string();
-        let flags = [
-            ("--install-cni", "true".to_owned()),
-            ("--mounted-cni-net-dir", text(&conf)),
-            ("--cni-bin-source", text(&source)),
-            ("--cni-bin-target", text(&bin)),
-            ("--cni-agent-run-dir", text(&folder("istio-cni"))),
-        ];
-        let usual = flags.iter().flat_map(|(flag, value)| [*flag, value.as_str()]);
-        let all: Vec<&str> = usual.chain(more.iter().copied()).collect();
-        let manifests = format!("file:{}", node.manifests().display());
-        let agent = Agent::start_with(&node, &manifests, &all)?;
-        Ok(Self {
-            agent,
-            conf,
-            bin,
-            _node: node,
-        })
-    }
-
-    fn read(&self, name: &str) -> String {
-        fs::read_to_string(self.conf.join(name)).unwrap_or_default()
-    }
-
-    /// Waits until a file of the folder satisfies this.
-    fn until(&self, name: &str, what: &str, holds: impl Fn(&str) -> bool) -> Result<()> {
-        let (path, name) = (self.conf.join(name), name.to_owned());
-        wait::for_file(&path, None, &format!("{what} in {name}"), || {
-            let text = fs::read_to_string(&path).unwrap_or_default();
-            Ok(holds(&text).then_some(()))
-        })
-    }
-
-    fn until_installed(&self, name: &str) -> Result<()> {
-        self.until(name, "our plugin", |text| {
-            types(text).last().is_some_and(|last| last == "meshgate-cni")
-        })
-    }
-
-    /// Stops the agent as at its removal.
-    fn remove(&mut self) -> Result<()> {
-        let status = self.agent.stop()?;
-        ensure!(status.success(), "{status}: {}", self.agent.log());
-        let left = |folder: &Path| {
-            let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-            entries
-                .map(|entry| entry.file_name().to_string_lossy().into_owned())
-                .collect::<Vec<_>>()
-        };
-        ensure!(left(&self.bin).is_empty(), "{:?}", left(&self.bin));
-        let unfinished: Vec<_> = left(&self.conf)
-            .into_iter()
-            .filter(|name| name.starts_with('.'))
-            .collect();
-        ensure!(unfinished.is_empty(), "{unfinished:?}");
-        Ok(())
-    }
-}
-
-/// The types of a configuration's plugins; one plugin is a list of one.
-fn types(text: &str) -> Vec<String> {
-    let config: Value = serde_json::from_str(text).unwrap_or_default();
-    let of = |plugin: &Value| plugin["type"].as_str().unwrap_or_default().to_owned();
-    match config["plugins"].as_array() {
-        Some(plugins) => plugins.iter().map(of).collect(),
-        None => vec![of(&config)],
-    }
-}
-
-fn data(name: &str) -> Result<String> {
-    fs::read_to_string(Path::new(DATA).join(name)).with_context(|| name.to_owned())
-}
+use crate::scene::{DATA, Scene, data, types};
 
 const REMOVED: [&str; 2] = ["--disable-safe-upgrade", "true"];
 
@@ -321,7 +229,7 @@ fn no_change_of_another_program_is_lost_and_a_quarrel_costs_little() -> Result<(
     let (path, other) = (scene.conf.join("10-calico.conflist"), scene.conf.join("other"));
     let agent = scene.agent.id().context("no agent")?;
     let (start, before) = (Instant::now(), cpu(agent)?);
-    let mut written = 0;
+    let (mut written, mut moments) = (0, Moments::new(7));
     // As another installer writes: a whole file, renamed into place, without our plugin.
     while start.elapsed() < Duration::from_secs(6) {
         written += 1;
@@ -329,7 +237,7 @@ fn no_change_of_another_program_is_lost_and_a_quarrel_costs_little() -> Result<(
         list["written"] = written.into();
         fs::write(&other, list.to_string())?;
         fs::rename(&other, &path)?;
-        std::thread::sleep(Duration::from_millis(20));
+        moments.pass(Duration::from_millis(40));
     }
     let share = (cpu(agent)? - before).as_secs_f64() / start.elapsed().as_secs_f64();
     scene.until("10-calico.conflist", "the last change and our plugin", |text| {
@@ -402,11 +310,12 @@ fn an_agent_that_is_killed_at_any_moment_leaves_a_whole_file() -> Result<()> {
     }
     let mut scene = Scene::new(&[("calico.conflist", "10-calico.conflist")], &[])?;
     scene.until_installed("10-calico.conflist")?;
-    for delay in [0, 1, 2, 4, 8, 16, 32, 64] {
+    let mut moments = Moments::new(11);
+    for _ in 0..8 {
         scene.agent.kill9();
         fs::write(scene.conf.join("10-calico.conflist"), data("calico.conflist")?)?;
         scene.agent.spawn()?;
-        std::thread::sleep(Duration::from_millis(delay * 3));
+        moments.pass(Duration::from_millis(200));
         scene.agent.kill9();
         let found = types(&scene.read("10-calico.conflist"));
         ensure!(
