@@ -39,6 +39,9 @@ pub struct PodFacts {
     pub phase: Phase,
     /// `status.podIPs`, else `status.podIP`; parsed, v4-mapped ones unmapped.
     pub ips: Vec<IpAddr>,
+    /// `status.initContainerStatuses` and `status.containerStatuses`: `containerID`, as far as there are any. They are
+    /// others when a container, or the whole sandbox, was made anew.
+    pub containers: Vec<String>,
     /// `metadata.creationTimestamp`, seconds since the epoch: which of two pods is newer.
     pub created: i64,
 }

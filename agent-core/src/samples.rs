@@ -35,6 +35,7 @@ pub(crate) fn pod(uid: &str) -> PodFacts {
         host_network: false,
         phase: Phase::Running,
         ips: vec!["10.0.0.1".parse().unwrap()],
+        containers: Vec::new(),
         created: 100,
     }
 }

@@ -144,6 +144,14 @@ pub fn pod_manifest(spec: &PodSpec, identity: &Identity) -> Value {
             "phase": "Running",
             "podIP": identity.ips.first().map(ToString::to_string),
             "podIPs": ips,
+            "containerStatuses": [{
+                "name": "application",
+                "containerID": format!("containerd://{:064x}", identity.number),
+                "image": "example.com/application:1",
+                "imageID": "",
+                "ready": true,
+                "restartCount": 0,
+            }],
         },
     })
 }

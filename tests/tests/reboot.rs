@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use tests::cni::{Call, Plugin};
 use tests::process::Process;
-use tests::{Agent, Node, Pod, PodSpec, Proxy, requires};
+use tests::wait::LIMIT;
+use tests::{Agent, Mesh, Node, Pins, Pod, PodSpec, Proxy, requires, wait};
 
 /// How long kubelet is let try to make a sandbox here.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -192,4 +193,36 @@ fn pods_that_came_back_without_the_plugin_are_captured_by_the_watch() -> Result<
         booted.check()?;
     }
     Ok(())
+}
+
+#[test]
+fn a_sandbox_that_is_made_anew_with_its_address_is_noticed_without_the_plugin() -> Result<()> {
+    if !requires::root("a_sandbox_that_is_made_anew_with_its_address_is_noticed_without_the_plugin") {
+        return Ok(());
+    }
+    let mut mesh = Mesh::new()?;
+    let _servers = mesh.serve()?;
+    let spec = mesh.client.spec().host(mesh.client.host());
+    let (uid, before) = (mesh.client.uid().to_owned(), mesh.client.netns().cookie()?);
+    let spare = mesh.node.sandbox(PodSpec::new("spare"))?;
+    drop(std::mem::replace(&mut mesh.client, spare));
+    mesh.client = mesh.node.pod_with(spec)?;
+    ensure!(mesh.client.uid() == uid && mesh.client.netns().cookie()? != before);
+    mesh.node.apply(&[&mesh.client])?;
+    let pins = Pins::of(&mesh.node);
+    let link = pins.links("pod").join(mesh.client.netns().cookie()?.to_string());
+    // The kernel tells nobody of a new pin.
+    wait::asking(LIMIT, "a link in the new namespace", || {
+        Ok(link.exists().then_some(()))
+    })?;
+    let old = link.with_file_name(before.to_string());
+    ensure!(!old.exists(), "the old namespace is still linked");
+    let entry = || {
+        mesh.agent
+            .cli_json(&["maps", "get", "--ip", &mesh.client.v4().to_string()])
+    };
+    wait::asking(LIMIT, "the pod to be captured again", || {
+        Ok(entry().is_ok().then_some(()))
+    })?;
+    mesh.check()
 }

@@ -8,6 +8,7 @@ use std::net::IpAddr;
 use anyhow::{Context, Result};
 use serde_json::json;
 use tests::sys::bpf::Pinned;
+use tests::wait::LIMIT;
 use tests::{Mesh, Pins, PodSpec, requires, wait};
 
 /// Rows of the maps that say what is captured, as bytes.
@@ -227,7 +228,7 @@ fn pins_that_somebody_removes_beside_a_running_agent_are_made_again_at_once() ->
         mesh.agent.wait_for("the pin to be made again", |status| {
             (status.repairs["pins"] == repaired).then_some(())
         })?;
-        wait::for_file(&pin, None, "the pin", || Ok(pin.exists().then_some(())))?;
+        wait::asking(LIMIT, "the pin", || Ok(pin.exists().then_some(())))?;
         mesh.check().with_context(|| pin.display().to_string())?;
     }
     fs::remove_dir_all(pins.folder())?;
@@ -237,7 +238,7 @@ fn pins_that_somebody_removes_beside_a_running_agent_are_made_again_at_once() ->
         (status.repairs["pins"] == repaired).then_some(())
     })?;
     let now = || Ok((pins.objects()?.len() == ids.len()).then_some(()));
-    wait::for_file(&pins.links("pod").join("any"), None, "all objects", now)?;
+    wait::asking(LIMIT, "all objects", now)?;
     let now = rows(&pins)?;
     assert!(now == before, "{}", difference(&now, &before));
     mesh.check()

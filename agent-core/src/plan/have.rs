@@ -159,6 +159,8 @@ pub enum Event<'a> {
         /// It did not take this one.
         refused: bool,
     },
+    /// Containers of the pod were made anew, and maybe its network namespace.
+    ContainersChanged,
     /// Somebody has removed what was attached.
     LinkLost,
     /// It is time to try again what failed.
@@ -234,6 +236,7 @@ impl Have {
             Event::Failed(step) => self.failed(step),
             Event::NoProxy => self.proxy = ProxyView::Awaited,
             Event::Snapshot { refused } => self.proxy = self.after_snapshot(refused),
+            Event::ContainersChanged => self.sought_for = None,
             Event::LinkLost => self.link = Link::None,
             Event::RetryDue => self.retry_due(),
         }

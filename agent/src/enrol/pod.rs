@@ -23,6 +23,8 @@ use crate::ports::{Netns, PortError, Reconciled};
 pub(super) struct Pod {
     pub(super) pod: PodRef,
     pub(super) service_account: String,
+    /// Its containers, as the source told them last.
+    containers: Vec<String>,
     pub(super) wish: Wish,
     pub(super) have: Have,
     /// Open as long as `have` names it.
@@ -41,6 +43,27 @@ pub(super) struct Pod {
     admissions: Vec<oneshot::Sender<Result<Admission, AdmissionError>>>,
 }
 
+/// What the source tells of a pod beside what decides about it.
+pub(super) struct Told {
+    pub(super) pod: PodRef,
+    service_account: String,
+    carries: Redirection,
+    addresses: Vec<IpAddr>,
+    containers: Vec<String>,
+}
+
+impl Told {
+    pub(super) fn of(facts: &PodFacts) -> Self {
+        Self {
+            pod: facts.pod.clone(),
+            service_account: facts.service_account.clone(),
+            carries: Redirection::carried_by(&facts.annotations),
+            addresses: facts.ips.clone(),
+            containers: facts.containers.clone(),
+        }
+    }
+}
+
 impl Pod {
     /// A pod that the maps hold when the agent starts. It is taken for gone until the source tells of it.
     pub(super) fn adopted(entry: PodEntry) -> Self {
@@ -55,6 +78,7 @@ impl Pod {
         Self {
             pod,
             service_account: String::new(),
+            containers: Vec::new(),
             wish: Wish::Gone,
             have: Have::default(),
             netns: None,
@@ -84,10 +108,15 @@ impl Pod {
     }
 
     /// Takes in what the source tells of the pod beside the wish.
-    pub(super) fn told(&mut self, pod: PodRef, service_account: String, carries: Redirection) {
-        self.pod = pod;
-        self.service_account = service_account;
-        self.have.apply(&Event::Told(carries));
+    pub(super) fn told(&mut self, told: Told) {
+        self.pod = told.pod;
+        self.service_account = told.service_account;
+        self.have.apply(&Event::Told(told.carries));
+        self.have.apply(&Event::Addresses(&told.addresses));
+        if !self.containers.is_empty() && self.containers != told.containers {
+            self.have.apply(&Event::ContainersChanged);
+        }
+        self.containers = told.containers;
     }
 
     /// Holds the namespace that was found by these addresses, or notes that there is none.

@@ -47,6 +47,7 @@ fn pod(name: &str) -> PodFacts {
         host_network: false,
         phase: Phase::Running,
         ips: vec!["10.0.0.1".parse().unwrap()],
+        containers: Vec::new(),
         created: 100,
     }
 }

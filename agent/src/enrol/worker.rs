@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use agent_core::catalog::Catalog;
 use agent_core::facts::{Fact, PodFacts};
 use agent_core::ids::PodUid;
-use agent_core::plan::{Event, Next, ProxyView, Redirection, Step, next};
+use agent_core::plan::{Event, Next, ProxyView, Step, next};
 use agent_core::problem::Problem;
 use agent_core::wish::Wish;
 use futures::FutureExt as _;
@@ -23,7 +23,7 @@ use super::admission::{AdmissionError, Admit, Expected};
 use super::apply::{Outcome, Ports};
 use super::handle::{Command, Handle, Repairs};
 use super::observed::Observed;
-use super::pod::Pod;
+use super::pod::{Pod, Told};
 use super::queue::{Queue, back_off};
 use super::report::Reports;
 use crate::ports::{Datapath, FindNetns, Observer, PodStatus, PortError, Proxy, ProxyPeer};
@@ -157,27 +157,18 @@ where
             if let Some(pod) = self.pods.get_mut(&facts.pod.uid) {
                 pod.correct_addresses(facts);
             }
-            let carries = Redirection::carried_by(&facts.annotations);
-            let known = (
-                facts.pod.clone(),
-                facts.service_account.clone(),
-                facts.ips.clone(),
-            );
-            told = Some((known, carries));
+            told = Some(Told::of(facts));
         }
         let ends_listing = matches!(fact, Fact::PodsListed | Fact::NamespacesListed);
         let mut changed = self.catalog.apply(fact);
         self.tell_problems();
-        if let Some(((pod, service_account, addresses), carries)) = told
-            && self.catalog.wish(&pod.uid) != Wish::Gone
+        if let Some(told) = told
+            && self.catalog.wish(&told.pod.uid) != Wish::Gone
         {
-            changed.insert(pod.uid.clone());
-            let known = self
-                .pods
-                .entry(pod.uid.clone())
-                .or_insert_with(|| Pod::new(pod.clone()));
-            known.told(pod, service_account, carries);
-            known.have.apply(&Event::Addresses(&addresses));
+            let uid = told.pod.uid.clone();
+            let new = || Pod::new(told.pod.clone());
+            self.pods.entry(uid.clone()).or_insert_with(new).told(told);
+            changed.insert(uid);
         }
         self.expected.look(&self.catalog);
         let is_complete = self.catalog.complete();

@@ -50,6 +50,7 @@ pub fn pod(cluster: &ClusterId, pod: &Pod) -> Result<PodFacts, BadObject> {
             .unwrap_or(false),
         phase: phase(pod.status.as_ref()),
         ips,
+        containers: containers(pod.status.as_ref()),
         created: pod
             .metadata
             .creation_timestamp
@@ -181,6 +182,16 @@ fn addresses(status: Option<&PodStatus>) -> Result<Vec<IpAddr>, Refusal> {
             .map(|(index, ip)| address(&format!("status.podIPs[{index}].ip"), &ip.ip))
             .collect(),
     }
+}
+
+fn containers(status: Option<&PodStatus>) -> Vec<String> {
+    let of_status = |status: &PodStatus| {
+        let all = [&status.init_container_statuses, &status.container_statuses];
+        let all = all.into_iter().flatten().flatten();
+        all.filter_map(|container| container.container_id.clone())
+            .collect()
+    };
+    status.map(of_status).unwrap_or_default()
 }
 
 fn address(field: &str, text: &str) -> Result<IpAddr, Refusal> {

@@ -23,7 +23,13 @@ const METADATA: &[&str] = &[
     "creationTimestamp",
 ];
 const SPEC: &[&str] = &["nodeName", "serviceAccountName", "hostNetwork"];
-const STATUS: &[&str] = &["phase", "podIP", "podIPs"];
+const STATUS: &[&str] = &[
+    "phase",
+    "podIP",
+    "podIPs",
+    "initContainerStatuses",
+    "containerStatuses",
+];
 
 /// An object of a manifest.
 #[derive(Debug, Default, PartialEq)]

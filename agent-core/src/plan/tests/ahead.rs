@@ -18,6 +18,11 @@ fn what_lies_ahead_in_each_situation() {
         have.apply(&Event::LinkLost);
         have
     };
+    let restarted = || {
+        let mut have = enrolled();
+        have.apply(&Event::ContainersChanged);
+        have
+    };
     let failed_write = || Have {
         write: Write::Failed,
         ..enrolled()
@@ -71,6 +76,7 @@ fn what_lies_ahead_in_each_situation() {
             "add capture-enabled enabled",
         ),
         ("enrolled", enrolled(), wanted(), ""),
+        ("its containers are others", restarted(), wanted(), "find"),
         ("its link was removed", unlinked(), wanted(), "attach-7"),
         ("all addresses lost, not found", Have::default(), lost(), ""),
         (

@@ -24,6 +24,7 @@ fn each_event_changes_what_the_proxy_is_believed_to_know() {
         (Asked, snapshot(true), Asked),
         (Untold, snapshot(false), Untold),
         (Accepted, Event::LinkLost, Accepted),
+        (Accepted, Event::ContainersChanged, Accepted),
         (Refused, Event::RetryDue, Retry),
         (Awaited, Event::RetryDue, Awaited),
         (Accepted, Event::RetryDue, Accepted),

@@ -40,6 +40,7 @@ fn merge(into: &mut Value, patch: &Value) {
 
 #[test]
 fn a_full_pod_becomes_facts() {
+    let status = |name: &str, id: Option<&str>| json!({"name": name, "containerID": id, "image": "i", "imageID": "", "ready": true, "restartCount": 0});
     let facts = parsed(&json!({
         "metadata": {
             "name": "web-0", "namespace": "shop", "uid": "7e4f", "creationTimestamp": "2026-01-02T03:04:05Z",
@@ -48,7 +49,9 @@ fn a_full_pod_becomes_facts() {
         },
         "spec": {"nodeName": "n1", "serviceAccountName": "shopkeeper", "hostNetwork": true, "containers": []},
         "status": {"phase": "Running", "podIP": "10.0.0.9",
-                   "podIPs": [{"ip": "::ffff:10.0.0.1"}, {"ip": "fd00::1"}]},
+                   "podIPs": [{"ip": "::ffff:10.0.0.1"}, {"ip": "fd00::1"}],
+                   "initContainerStatuses": [status("init", Some("containerd://1"))],
+                   "containerStatuses": [status("web", Some("containerd://2")), status("waits", None)]},
     }));
     let expected = PodFacts {
         pod: PodRef {
@@ -66,6 +69,7 @@ fn a_full_pod_becomes_facts() {
         host_network: true,
         phase: Phase::Running,
         ips: vec!["10.0.0.1".parse().unwrap(), "fd00::1".parse().unwrap()],
+        containers: vec!["containerd://1".into(), "containerd://2".into()],
         created: 1_767_323_045,
     };
     assert_eq!(facts, Ok(expected));
