@@ -185,3 +185,23 @@ fn a_quick_run_of_sandboxes_has_the_documented_fields() -> Result<()> {
     }
     Ok(())
 }
+
+#[test]
+fn the_benchmark_of_restarts_runs_and_tells_what_it_found() -> Result<()> {
+    if !requires::root("the_benchmark_of_restarts_runs_and_tells_what_it_found") {
+        return Ok(());
+    }
+    let (out, remains) = run("meshgate-bench", &["restart", "--quick", "-o", "json"])?;
+    let report: Value = serde_json::from_str(&out)?;
+    assert_eq!(report["bench"], "restart");
+    for row in report["rows"].as_array().into_iter().flatten() {
+        for field in ["pods", "ready_ms", "ready_ms_worst", "cpu_ms"] {
+            assert!(
+                row[field].as_f64().is_some_and(|value| value > 0.0),
+                "{field}: {row}"
+            );
+        }
+    }
+    assert_eq!(remains, Vec::<String>::new());
+    Ok(())
+}
