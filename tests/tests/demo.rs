@@ -205,3 +205,25 @@ fn the_benchmark_of_restarts_runs_and_tells_what_it_found() -> Result<()> {
     assert_eq!(remains, Vec::<String>::new());
     Ok(())
 }
+
+#[test]
+fn a_quick_look_at_an_idle_agent_has_the_documented_fields() -> Result<()> {
+    let name = "a_quick_look_at_an_idle_agent_has_the_documented_fields";
+    if requires::control_plane(name).is_none() {
+        return Ok(());
+    }
+    let (out, remains) = run("meshgate-bench", &["agent", "--quick", "-o", "json"])?;
+    assert!(remains.is_empty(), "{remains:?}");
+    let report: Value = serde_json::from_str(&out)?;
+    assert_eq!(report["rows"].as_array().context("rows")?.len(), 4, "{out}");
+    for field in [
+        "resident_kib",
+        "anonymous_kib",
+        "peak_kib",
+        "descriptors",
+        "threads",
+    ] {
+        assert!(report["rows"][0][field].as_u64() > Some(0), "{field}: {out}");
+    }
+    Ok(())
+}

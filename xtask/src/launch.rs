@@ -45,6 +45,8 @@ enum Subject {
     Redirect,
     /// Time and number of pods enrolled
     Enrol,
+    /// Memory and processor time of an agent with nothing to do
+    Agent,
     /// Time that the CNI plugin adds to the start of a pod
     Cni,
     /// Time from the agent's start until it is ready
@@ -71,11 +73,16 @@ pub(crate) fn demo(workspace: &Workspace, args: &DemoArgs) -> anyhow::Result<boo
 /// The verb `bench`.
 pub(crate) fn bench(workspace: &Workspace, args: &BenchArgs) -> anyhow::Result<bool> {
     require_root("bench")?;
-    setup::ensure(workspace, &[setup::BUILD, setup::TESTS])?;
+    let kube = match args.subject {
+        Subject::Agent => setup::KUBE,
+        _ => &[],
+    };
+    setup::ensure(workspace, &[setup::BUILD, setup::TESTS, kube])?;
     build::all(workspace)?;
     let subject = match args.subject {
         Subject::Redirect => "redirect",
         Subject::Enrol => "enrol",
+        Subject::Agent => "agent",
         Subject::Cni => "cni",
         Subject::Restart => "restart",
         Subject::Cri => "cri",

@@ -1,6 +1,7 @@
 //! `meshgate-bench`: what redirection and enrolment cost, against no mesh, against iptables, and against the limit.
 //! docs/benchmarks.md explains each figure and holds the latest ones.
 
+mod agent;
 mod bed;
 mod cell;
 mod cni;
@@ -52,6 +53,8 @@ enum Subject {
     Redirect(redirect::Options),
     /// Time to take pods into the mesh and to let them go
     Enrol(enrol::Options),
+    /// Memory and processor time of an agent with nothing to do
+    Agent(agent::Options),
     /// Time that the CNI plugin adds to the start of a pod
     Cni(cni::Options),
     /// Time from the agent's start until it is ready, on a node with pods
@@ -65,13 +68,16 @@ fn main() -> Result<()> {
     let last = std::thread::available_parallelism()?.get() - 1;
     // Children inherit both: applications, proxies and agents run where this runs. A runtime's plugins run everywhere.
     match (&options.subject, options.cpu) {
-        (Subject::Cni(_), None) => {}
+        // Nothing races in the latter, and its control plane has much to do.
+        (Subject::Cni(_) | Subject::Agent(_), None) => {}
         (_, cpu) => tuning::pin(cpu.unwrap_or(last))?,
     }
-    let _first = (!options.quick).then(tuning::First::become_first).transpose()?;
+    let is_alone = !options.quick && !matches!(options.subject, Subject::Agent(_));
+    let _first = is_alone.then(tuning::First::become_first).transpose()?;
     let report = match &options.subject {
         Subject::Redirect(subject) => redirect::run(subject, options.quick)?,
         Subject::Enrol(subject) => enrol::run(subject, options.quick)?,
+        Subject::Agent(subject) => agent::run(subject, options.quick)?,
         Subject::Cni(subject) => cni::run(subject, options.quick)?,
         Subject::Restart(subject) => restart::run(subject, options.quick)?,
         Subject::Cri(subject) => cri::run(subject, options.quick)?,
