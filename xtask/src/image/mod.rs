@@ -41,7 +41,7 @@ pub(crate) struct Args {
     /// Name of the image: REGISTRY/REPOSITORY:TAG
     #[arg(long, value_name = "NAME", default_value = concat!("localhost/meshgate:", env!("CARGO_PKG_VERSION")))]
     name: Reference,
-    /// The archive; default: image/meshgate-<architecture>.tar in cargo's target folder
+    /// The archive; default: image/meshgate-ARCHITECTURE.tar in cargo's target folder
     #[arg(long, value_name = "FILE")]
     to: Option<PathBuf>,
     /// Folder with static meshgate and meshgate-cni, of any architecture, instead of building them
