@@ -113,6 +113,80 @@ fn each_platform_has_its_folders() -> Result<()> {
 }
 
 #[test]
+fn a_platform_says_more_than_folders_and_what_is_given_wins() -> Result<()> {
+    let Some(assets) = requires::helm("a_platform_says_more_than_folders_and_what_is_given_wins") else {
+        return Ok(());
+    };
+    let made = |flags: &[&str]| render(&assets.join("helm"), flags);
+    let has = |objects: &[Value], kind: &str| objects.iter().any(|object| object["kind"] == kind);
+    let gke = ["--set", "global.platform=gke"];
+    ensure!(
+        has(&made(&gke)?, "ResourceQuota"),
+        "gke admits critical pods by a quota"
+    );
+    let without = [&gke[..], &["--set", "resourceQuotas.enabled=false"]].concat();
+    ensure!(
+        !has(&made(&without)?, "ResourceQuota"),
+        "a quota, though it was said not to be"
+    );
+    let unset = [&gke[..], &["--set", "cniBinDir="]].concat();
+    let bin_dir = host_path(object(&made(&unset)?, "DaemonSet")?, "cni-bin-dir");
+    assert_eq!(bin_dir, "/home/kubernetes/bin");
+
+    let k3d = made(&["--set", "platform=k3d"])?;
+    let init = &object(&k3d, "DaemonSet")?["spec"]["template"]["spec"]["initContainers"];
+    assert_eq!(init[0]["name"], "mount-bpffs");
+    assert_eq!(init[0]["volumeMounts"][0]["mountPropagation"], "Bidirectional");
+
+    let openshift = made(&["--set", "global.platform=openshift,chained=true"])?;
+    assert_eq!(
+        object(&openshift, "ConfigMap")?["data"]["CHAINED_CNI_PLUGIN"],
+        "true"
+    );
+    ensure!(
+        has(&openshift, "NetworkAttachmentDefinition"),
+        "multus has no definition"
+    );
+    let rules = &object(&openshift, "ClusterRole")?["rules"];
+    ensure!(
+        rules.to_string().contains("securitycontextconstraints"),
+        "{rules}"
+    );
+    Ok(())
+}
+
+#[test]
+fn resources_that_are_null_are_left_out() -> Result<()> {
+    let Some(assets) = requires::helm("resources_that_are_null_are_left_out") else {
+        return Ok(());
+    };
+    let value = "resources.requests.cpu=null,resources.limits.cpu=null,resources.limits.memory=64Mi";
+    let objects = render(&assets.join("helm"), &["--set", value])?;
+    let container = &object(&objects, "DaemonSet")?["spec"]["template"]["spec"]["containers"][0];
+    let expected = json!({"requests": {"memory": "50Mi"}, "limits": {"memory": "64Mi"}});
+    assert_eq!(container["resources"], expected);
+    Ok(())
+}
+
+#[test]
+fn all_values_that_istios_chart_has_are_taken() -> Result<()> {
+    let Some(assets) = requires::helm("all_values_that_istios_chart_has_are_taken") else {
+        return Ok(());
+    };
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/data/istio-cni-values.yaml");
+    let objects = render(&assets.join("helm"), &["--values", file])?;
+    assert_eq!(object(&objects, "ConfigMap")?["data"]["MESHGATE_LOG"], "debug");
+    let daemon_set = object(&objects, "DaemonSet")?;
+    assert_eq!(host_path(daemon_set, "cni-bin-dir"), "/opt/cni/bin");
+    let annotation = "container.apparmor.security.beta.kubernetes.io/install-cni";
+    assert_eq!(
+        daemon_set["spec"]["template"]["metadata"]["annotations"][annotation],
+        "unconfined"
+    );
+    Ok(())
+}
+
+#[test]
 fn istios_values_are_taken_at_the_top_and_below_cni() -> Result<()> {
     let Some(assets) = requires::helm("istios_values_are_taken_at_the_top_and_below_cni") else {
         return Ok(());
@@ -163,6 +237,10 @@ fn what_makes_no_sense_is_refused_with_its_reason() -> Result<()> {
         ("global.platform=mars", "is not known"),
         ("exludeNamespaces={a}", "exludeNamespaces"),
         ("failurePolicy=Open", "failurePolicy"),
+        ("cni.ambient.dnsCpature=true", "dnsCpature"),
+        ("repair.repairpods=true", "repairpods"),
+        ("cniBinDir=opt/cni/bin", "cniBinDir"),
+        ("istioOwnedCNIConfig=true,chained=false", "needs chained"),
     ] {
         let refused = render(&assets.join("helm"), &["--set", value]);
         let told = format!(
@@ -187,10 +265,13 @@ fn each_value_is_documented() -> Result<()> {
     };
     let top = names(&schema["properties"]);
     ensure!(top.len() > 30, "{top:?}");
-    let ambient = names(&schema["$defs"]["ambient"]["properties"])
-        .into_iter()
-        .map(|name| format!("ambient.{name}"));
-    for name in top.into_iter().filter(|name| name != "ambient").chain(ambient) {
+    let below = |group: &str| {
+        let all = names(&schema["$defs"][group]["properties"]).into_iter();
+        all.map(|name| format!("{group}.{name}")).collect::<Vec<_>>()
+    };
+    let groups = [below("ambient"), below("global")].concat();
+    ensure!(groups.len() > 15, "{groups:?}");
+    for name in top.into_iter().chain(groups) {
         ensure!(
             table.contains(&format!("`{name}`")),
             "docs/helm-values.md has no row for `{name}`"

@@ -4,6 +4,11 @@ with it. (Plain merging would take `false` for "not given", hence mustMergeOverw
 */}}
 {{- define "meshgate.values" -}}
 {{- $given := mustMergeOverwrite (omit (deepCopy .Values) "cni") (deepCopy (.Values.cni | default dict)) -}}
+{{- range list "cniBinDir" "cniConfDir" "cniNetnsDir" -}}
+{{- if not (get $given .) -}}
+{{- $_ := unset $given . -}}
+{{- end -}}
+{{- end -}}
 {{- $platform := coalesce $given.platform $given.global.platform "default" -}}
 {{- $of := .Files.Get (printf "platforms/%s.yaml" $platform) | fromYaml -}}
 {{- if not $of -}}
@@ -70,15 +75,13 @@ the one for all.
 
 {{/* Requests and limits without what is null, by which values take a default away. */}}
 {{- define "meshgate.resources" -}}
-{{- $resources := coalesce .resources .global.defaultResources dict -}}
-{{- range $kind, $of := $resources -}}
-{{- range $name, $amount := $of -}}
+{{- $kept := dict -}}
+{{- range $kind, $amounts := coalesce .resources .global.defaultResources dict -}}
+{{- range $name, $amount := $amounts -}}
 {{- if not (kindIs "invalid" $amount) -}}
-{{- $_ := set $resources $kind (set (omit $of $name) $name (toString $amount)) -}}
-{{- else -}}
-{{- $_ := set $resources $kind (omit (get $resources $kind) $name) -}}
+{{- $_ := set $kept $kind (set (get $kept $kind | default dict) $name $amount) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
-{{- toYaml $resources -}}
+{{- toYaml $kept -}}
 {{- end -}}
