@@ -105,6 +105,8 @@ fn controller_flags(cluster: &Cluster) -> Vec<String> {
     let mut all = client_flags(cluster);
     all.extend(flags(&[
         ("controllers", CONTROLLERS),
+        // It makes this folder; the usual one is the machine's.
+        ("flex-volume-plugin-dir", &file("volume-plugins")),
         // The one key of the cluster, and its certificate.
         ("service-account-private-key-file", &file(users::KEY)),
         ("root-ca-file", &file(users::CERTIFICATE)),
