@@ -1,7 +1,9 @@
 //! The image's one layer: files packed so that the same files make the same bytes, whenever and by whomever packed.
 
 use std::collections::BTreeSet;
+use std::fs::{self, Permissions};
 use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use anyhow::Context as _;
@@ -112,6 +114,26 @@ impl Content {
     }
 }
 
+/// Writes the files below a folder, as whoever unpacks the layer would.
+pub(super) fn write(entries: &[Entry], folder: &Path) -> anyhow::Result<()> {
+    for made in folders(entries) {
+        let made = folder.join(made);
+        fs::create_dir_all(&made).with_context(|| format!("cannot make {}", made.display()))?;
+    }
+    let (links, files): (Vec<_>, Vec<_>) = entries.iter().partition(|entry| entry.content.rank() == 1);
+    for entry in files.into_iter().chain(links) {
+        let path = folder.join(&entry.path);
+        let _ = fs::remove_file(&path);
+        match &entry.content {
+            Content::File { mode, bytes } => fs::write(&path, bytes)
+                .and_then(|()| fs::set_permissions(&path, Permissions::from_mode(*mode))),
+            Content::Link(target) => fs::hard_link(folder.join(target), &path),
+        }
+        .with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    Ok(())
+}
+
 /// All folders above the entries, a folder behind the one that it is in.
 fn folders(entries: &[Entry]) -> BTreeSet<String> {
     let above = |entry: &Entry| {
@@ -191,6 +213,22 @@ mod tests {
                 ("opt/b".to_owned(), EntryType::Link, 0o755),
             ]
         );
+    }
+
+    #[test]
+    fn a_folder_gets_what_the_layer_has_also_the_second_time() {
+        let folder = std::env::temp_dir().join(format!("meshgate-layer-{}", std::process::id()));
+        for _ in 0..2 {
+            write(&entries(), &folder).expect("files");
+        }
+        let mode = |path: &str| {
+            let metadata = fs::metadata(folder.join(path)).expect("a file");
+            metadata.permissions().mode() & 0o777
+        };
+        let modes = (mode("opt/b"), mode("usr/share/doc/t"));
+        let link = fs::read(folder.join("opt/b")).expect("the link");
+        fs::remove_dir_all(&folder).expect("no folder");
+        assert_eq!((modes, link.as_slice()), ((0o755, 0o644), b"program".as_slice()));
     }
 
     #[test]

@@ -15,6 +15,7 @@ use anyhow::Context as _;
 use crate::Output;
 use crate::build;
 use crate::command::{ask, say};
+use crate::setup;
 use crate::workspace::Workspace;
 use archive::Image;
 use layer::{Entry, Layer};
@@ -44,6 +45,9 @@ pub(crate) struct Args {
     /// The archive; default: image/meshgate-ARCHITECTURE.tar in cargo's target folder
     #[arg(long, value_name = "FILE")]
     to: Option<PathBuf>,
+    /// Also put the image's files into this folder, for a Dockerfile to copy
+    #[arg(long, value_name = "DIR")]
+    tree: Option<PathBuf>,
     /// Folder with static meshgate and meshgate-cni, of any architecture, instead of building them
     #[arg(long, value_name = "DIR")]
     binaries: Option<PathBuf>,
@@ -57,11 +61,16 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> anyhow::Result<()> {
     let binaries = match &args.binaries {
         Some(folder) => folder.clone(),
         None => {
+            setup::ensure(workspace, &[setup::BUILD])?;
             build::shipped(workspace)?;
             workspace.binaries()
         }
     };
-    let report = make(workspace, &binaries, &args.name, args.to.as_deref())?;
+    let contents = Contents::collect(workspace, &binaries)?;
+    if let Some(folder) = &args.tree {
+        layer::write(&contents.entries, folder)?;
+    }
+    let report = contents.pack(workspace, &args.name, args.to.as_deref())?;
     match args.output {
         Output::Table => println!("{report}"),
         Output::Json => println!("{}", report.json()),
@@ -74,7 +83,8 @@ pub(crate) fn of_built(workspace: &Workspace) -> anyhow::Result<()> {
     let name = concat!("localhost/meshgate:", env!("CARGO_PKG_VERSION")).parse();
     let name: Reference = name.map_err(anyhow::Error::msg)?;
     let path = built(workspace);
-    let report = make(workspace, &workspace.binaries(), &name, Some(&path))?;
+    let contents = Contents::collect(workspace, &workspace.binaries())?;
+    let report = contents.pack(workspace, &name, Some(&path))?;
     println!("{report}");
     Ok(())
 }
@@ -84,58 +94,57 @@ pub(crate) fn built(workspace: &Workspace) -> PathBuf {
     workspace.target.join("image/meshgate.tar")
 }
 
-fn make(
-    workspace: &Workspace,
-    binaries: &Path,
-    name: &Reference,
-    to: Option<&Path>,
-) -> anyhow::Result<Report> {
-    let (agent, plugin) = (
-        read(&binaries.join("meshgate"))?,
-        read(&binaries.join("meshgate-cni"))?,
-    );
-    let architecture = elf::common_architecture(&[("meshgate", &agent), ("meshgate-cni", &plugin)])?;
-    say("collecting the licences");
-    let layer = Layer::pack(entries(workspace, agent, plugin)?)?;
-    let image = Image {
-        name,
-        architecture,
-        layer: &layer,
-        revision: revision(workspace),
-    };
-    let to = to.map_or_else(
-        || {
-            workspace
-                .target
-                .join(format!("image/meshgate-{architecture}.tar"))
-        },
-        Path::to_owned,
-    );
-    let (digest, archive) = image.archive()?;
-    if let Some(folder) = to.parent() {
-        fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    }
-    fs::write(&to, &archive).with_context(|| format!("cannot write {}", to.display()))?;
-    Ok(Report::new(&image, digest, to, archive.len()))
+/// What goes into an image.
+struct Contents {
+    architecture: &'static str,
+    entries: Vec<Entry>,
 }
 
-fn entries(workspace: &Workspace, agent: Vec<u8>, plugin: Vec<u8>) -> anyhow::Result<Vec<Entry>> {
-    let mut entries = vec![
-        Entry::program(AGENT, agent),
-        Entry::program(PLUGIN, plugin),
-        Entry::link(PLUGIN_ALIAS, PLUGIN),
-        Entry::text(
-            format!("{LICENCES}/THIRD-PARTY"),
-            licences::of_dependencies(workspace)?,
-        ),
-    ];
-    for (source, name) in OWN_LICENCES {
-        entries.push(Entry::text(
-            format!("{LICENCES}/{name}"),
-            read(&workspace.root.join(source))?,
-        ));
+impl Contents {
+    fn collect(workspace: &Workspace, binaries: &Path) -> anyhow::Result<Self> {
+        let (agent, plugin) = (
+            read(&binaries.join("meshgate"))?,
+            read(&binaries.join("meshgate-cni"))?,
+        );
+        let architecture = elf::common_architecture(&[("meshgate", &agent), ("meshgate-cni", &plugin)])?;
+        say("collecting the licences");
+        let third_party = licences::of_dependencies(workspace)?;
+        let mut entries = vec![
+            Entry::program(AGENT, agent),
+            Entry::program(PLUGIN, plugin),
+            Entry::link(PLUGIN_ALIAS, PLUGIN),
+            Entry::text(format!("{LICENCES}/THIRD-PARTY"), third_party),
+        ];
+        for (source, name) in OWN_LICENCES {
+            let text = read(&workspace.root.join(source))?;
+            entries.push(Entry::text(format!("{LICENCES}/{name}"), text));
+        }
+        Ok(Self {
+            architecture,
+            entries,
+        })
     }
-    Ok(entries)
+
+    fn pack(self, workspace: &Workspace, name: &Reference, to: Option<&Path>) -> anyhow::Result<Report> {
+        let layer = Layer::pack(self.entries)?;
+        let image = Image {
+            name,
+            architecture: self.architecture,
+            layer: &layer,
+            revision: revision(workspace),
+        };
+        let default = || {
+            let file = format!("image/meshgate-{}.tar", self.architecture);
+            workspace.target.join(file)
+        };
+        let to = to.map_or_else(default, Path::to_owned);
+        let (digest, archive) = image.archive()?;
+        if let Some(folder) = to.parent() {
+            fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        }
+        fs::write(&to, &archive).with_context(|| format!("cannot write {}", to.display()))?;
+        Ok(Report::new(&image, digest, to, archive.len()))
+    }
 }
 
 fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
