@@ -114,7 +114,8 @@ fn the_chart_puts_the_image_on_a_node_and_takes_it_away_again() -> Result<()> {
     )?;
     for binary in ["meshgate-cni", "istio-cni"] {
         let path = one.containerd.bin_dir().join(binary);
-        ensure!(!path.exists(), "{} is left", path.display());
+        let gone = || Ok((!path.exists()).then_some(()));
+        wait::for_file(&path, None, &format!("{binary} to be gone"), gone)?;
     }
     ensure!(
         Pins::of(&one.node).map("PODS").is_ok(),

@@ -169,11 +169,15 @@ impl Cleaned {
         }
     }
 
-    /// A folder stays when something of others is in it.
+    /// A folder stays when something of others is in it, and where one of the node's is mounted in a container: empty, it
+    /// is not worth a complaint.
     fn remove_empty(&mut self, folder: PathBuf) {
         let is_empty = std::fs::read_dir(&folder).is_ok_and(|mut entries| entries.next().is_none());
         if is_empty {
-            self.remove(folder, |path| std::fs::remove_dir(path));
+            self.remove(folder, |path| match std::fs::remove_dir(path) {
+                Err(error) if is_mount(error.kind()) => Err(io::ErrorKind::NotFound.into()),
+                done => done,
+            });
         }
     }
 
@@ -184,6 +188,14 @@ impl Cleaned {
             Err(error) => self.left.push(format!("{}: {error}", path.display())),
         }
     }
+}
+
+/// What the kernel says of the removal of a mount point, and of one below a container's read-only root.
+fn is_mount(error: io::ErrorKind) -> bool {
+    matches!(
+        error,
+        io::ErrorKind::ResourceBusy | io::ErrorKind::ReadOnlyFilesystem
+    )
 }
 
 /// The folder that the agent made for its plugin. That of the proxy's socket stays: a proxy that runs has it mounted and
