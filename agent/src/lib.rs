@@ -2,6 +2,7 @@
 
 pub mod ports;
 pub mod chain;
+mod blocking;
 mod pod_log;
 pub mod sys;
 pub mod cgroup_ns;

@@ -7,6 +7,7 @@ use agent_core::plan::State;
 
 use tokio::sync::watch;
 
+use crate::blocking::blocking;
 use crate::cni::Stats;
 use crate::config::{Paths, RunArgs};
 use crate::enrol::{self, Handle};
@@ -102,14 +103,12 @@ impl Account {
     /// On a thread of its own: a slow disk must not keep pods waiting. Returns what is there now.
     async fn write(&self, report: Report) -> Option<Report> {
         let run_dir = self.run_dir.clone();
-        let written = tokio::task::spawn_blocking(move || report.write(&run_dir).map(|()| report));
-        match written.await {
-            Ok(Ok(report)) => Some(report),
-            Ok(Err(error)) => {
+        match blocking(move || report.write(&run_dir).map(|()| report)).await {
+            Ok(report) => Some(report),
+            Err(error) => {
                 tracing::warn!("writing {}: {error}", report::path(&self.run_dir).display());
                 None
             }
-            Err(panic) => std::panic::resume_unwind(panic.into_panic()),
         }
     }
 

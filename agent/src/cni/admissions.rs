@@ -11,6 +11,7 @@ use tokio::sync::Semaphore;
 
 use super::sandbox::{SandboxError, open_netns};
 use super::stats::Counters;
+use crate::blocking::blocking;
 use crate::enrol::{Admission, AdmissionError, Handle, Patience, Sandbox};
 use crate::netns::NetnsId;
 
@@ -132,17 +133,12 @@ impl Admissions {
         let (path, addresses) = (event.netns, event.addresses.clone());
         // It is never closed.
         let turn = self.openers.acquire().await.ok();
-        let opened =
-            tokio::task::spawn_blocking(move || open_netns(&host_root, &path, node, &addresses)).await;
+        let opened = blocking(move || open_netns(&host_root, &path, node, &addresses)).await;
         drop(turn);
-        let netns = match opened {
-            Ok(opened) => opened?,
-            Err(panic) => std::panic::resume_unwind(panic.into_panic()),
-        };
         let sandbox = Sandbox {
             pod: event.pod,
             addresses: event.addresses,
-            netns,
+            netns: opened?,
         };
         Ok(self.handle.admit(sandbox, PATIENCE).await?)
     }

@@ -14,9 +14,11 @@ use agent_core::cni::conf::throttle::Throttle;
 use rustix::fs::inotify::WatchFlags;
 use tokio::sync::watch;
 
+use super::binaries::Copied;
 use super::failure::{Failure, Part, obstacle};
 use super::files::{FileError, Replaced, replace};
-use super::{Config, Stats, binaries, folder, kubeconfig};
+use super::{Config, Stats, folder, kubeconfig};
+use crate::blocking::blocking;
 use crate::inotify::Inotify;
 use crate::report::Problem;
 
@@ -47,8 +49,11 @@ pub struct Installer {
     start: Instant,
     /// The file that has our plugin since this agent put it there.
     last: Option<OsString>,
+    copied: Copied,
     /// What was said of other files.
     said: Vec<String>,
+    /// It was said that another program takes the plugin out again and again.
+    said_quarrel: bool,
     pause: Duration,
 }
 
@@ -72,7 +77,9 @@ impl Installer {
             throttle: Throttle::default(),
             start: Instant::now(),
             last: None,
+            copied: Copied::default(),
             said: Vec::new(),
+            said_quarrel: false,
             pause: FIRST_PAUSE,
         };
         (installer, receiver)
@@ -107,7 +114,11 @@ impl Installer {
 
     async fn look(&mut self) -> Look {
         let (config, last) = (self.config.clone(), self.last.clone());
-        let plan = match blocking(move || prepare(&config, last.as_deref())).await {
+        let mut copied = std::mem::take(&mut self.copied);
+        let prepare = move || (prepare(&config, &mut copied, last.as_deref()), copied);
+        let (plan, copied) = blocking(prepare).await;
+        self.copied = copied;
+        let plan = match plan {
             Ok(plan) => plan,
             Err(failure) => return Look::Failed(failure),
         };
@@ -124,9 +135,7 @@ impl Installer {
 
     async fn carry_out(&mut self, step: Step) -> Look {
         let delay = self.throttle.ask(self.start.elapsed());
-        if self.throttle.is_a_quarrel(self.start.elapsed()) {
-            self.tell_quarrel();
-        }
+        self.tell_quarrel(self.throttle.is_a_quarrel(self.start.elapsed()));
         if !delay.is_zero() {
             tokio::time::sleep(delay).await;
             return Look::Again;
@@ -207,22 +216,28 @@ impl Installer {
         self.said = notes;
     }
 
-    fn tell_quarrel(&mut self) {
-        let hint = match &self.last {
-            Some(file) if file.to_string_lossy().contains("cilium") => " (Cilium: set cni.exclusive=false)",
-            _ => "",
-        };
-        let note = format!("another program takes the CNI plugin out again and again{hint}");
-        if !self.said.contains(&note) {
-            tracing::warn!("CNI configuration: {note}");
-            self.said.push(note);
+    /// Says once for each quarrel.
+    fn tell_quarrel(&mut self, is_one: bool) {
+        if is_one && !self.said_quarrel {
+            let hint = match &self.last {
+                Some(file) if file.to_string_lossy().contains("cilium") => {
+                    " (Cilium: set cni.exclusive=false)"
+                }
+                _ => "",
+            };
+            tracing::warn!(
+                "CNI configuration: another program takes the CNI plugin out again and again{hint}"
+            );
         }
+        self.said_quarrel = is_one;
     }
 }
 
 /// Copies what is needed beside the configuration, and plans that.
-fn prepare(config: &Config, last: Option<&OsStr>) -> Result<Plan, Failure> {
-    binaries::copy(&config.bin_source, &config.bin_target).map_err(Failure::of(Part::Binaries))?;
+fn prepare(config: &Config, copied: &mut Copied, last: Option<&OsStr>) -> Result<Plan, Failure> {
+    copied
+        .bring(&config.bin_source, &config.bin_target)
+        .map_err(Failure::of(Part::Binaries))?;
     kubeconfig::write(config).map_err(Failure::of(Part::Kubeconfig))?;
     let folder = folder::read(&config.conf_dir, &named(config)).map_err(Failure::of(Part::Configuration))?;
     Ok(config.goal.plan(&folder, last))
@@ -336,13 +351,5 @@ async fn wait(watch: io::Result<Inotify>, retry: Option<Duration>) {
     tokio::select! {
         _ = change => {}
         () = time => {}
-    }
-}
-
-/// Runs what waits for the disk beside the runtime.
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
-    match tokio::task::spawn_blocking(work).await {
-        Ok(done) => done,
-        Err(panic) => std::panic::resume_unwind(panic.into_panic()),
     }
 }
