@@ -160,12 +160,12 @@ impl Cleaned {
         ];
         let folders: Vec<_> = sockets.iter().filter_map(|path| plugin_folder(path)).collect();
         for socket in sockets.into_iter().filter(is_socket) {
-            self.remove(socket, |path| std::fs::remove_file(path));
+            self.remove_file(socket);
         }
         folders.into_iter().for_each(|folder| self.remove_empty(folder));
         // The account last: it tells a second cleanup where the sockets are.
         for file in files {
-            self.remove(file, |path| std::fs::remove_file(path));
+            self.remove_file(file);
         }
     }
 
@@ -173,16 +173,22 @@ impl Cleaned {
     /// is not worth a complaint.
     fn remove_empty(&mut self, folder: PathBuf) {
         let is_empty = std::fs::read_dir(&folder).is_ok_and(|mut entries| entries.next().is_none());
-        if is_empty {
-            self.remove(folder, |path| match std::fs::remove_dir(path) {
-                Err(error) if is_mount(error.kind()) => Err(io::ErrorKind::NotFound.into()),
-                done => done,
-            });
+        if !is_empty {
+            return;
+        }
+        match std::fs::remove_dir(&folder) {
+            Err(error) if is_mount(error.kind()) => {}
+            done => self.note(folder, done),
         }
     }
 
-    fn remove(&mut self, path: PathBuf, remove: impl FnOnce(&Path) -> io::Result<()>) {
-        match remove(&path) {
+    fn remove_file(&mut self, path: PathBuf) {
+        let done = std::fs::remove_file(&path);
+        self.note(path, done);
+    }
+
+    fn note(&mut self, path: PathBuf, removed: io::Result<()>) {
+        match removed {
             Ok(()) => self.files.push(path),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => self.left.push(format!("{}: {error}", path.display())),

@@ -95,8 +95,8 @@ fn changed(pin: &Path) -> Result<Vec<(u64, u32)>, MapError> {
 /// # Errors
 /// With the first that cannot be removed; the others are removed nevertheless.
 pub fn remove_folder(folder: &Path) -> Result<usize, PinsError> {
-    let (removed, mut errors) = remove_all(folder);
-    match errors.pop() {
+    let (removed, errors) = remove_all(folder);
+    match errors.into_iter().next() {
         Some(error) => Err(error),
         None => Ok(removed),
     }
