@@ -10,6 +10,18 @@ use anyhow::{Context, Result};
 use crate::node::Node;
 use crate::sys::bpf::{Kind, Map, Pinned};
 
+/// Maps with rows that come and go with pods, connections and proxies.
+const CHANGING: [&str; 8] = [
+    "PODS",
+    "ADDRESSES",
+    "NAMES",
+    "NETWORKS",
+    "COUNTERS",
+    "LISTENERS",
+    "HANDOVER",
+    "TRUSTED",
+];
+
 /// The folder of an agent's pins.
 #[derive(Clone, Debug)]
 pub struct Pins(PathBuf);
@@ -42,6 +54,14 @@ impl Pins {
     /// When it cannot be read.
     pub fn count(&self, map: &str) -> Result<usize> {
         Ok(self.map(map)?.keys()?.len())
+    }
+
+    /// How many entries each map has whose entries come and go.
+    ///
+    /// # Errors
+    /// When one cannot be read.
+    pub fn counts(&self) -> Result<Vec<usize>> {
+        CHANGING.iter().map(|map| self.count(map)).collect()
     }
 
     /// Folder of links: `node`, `pod` or `proxy`.

@@ -2,13 +2,12 @@
 //! only; and what `wire` mode changes in a pod goes away with it.
 
 use std::net::{IpAddr, SocketAddr};
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use tests::proxy::Direction;
-use tests::{Agent, Maps, Mesh, Node, Pod, PodSpec, Proxy, requires, wait};
+use tests::{Agent, Maps, Mesh, Node, Pod, PodSpec, Proxy, istio, requires, wait};
 
 /// The annotation of the mode.
 const ANNOTATION: &str = "meshgate.io/client-address";
@@ -70,20 +69,7 @@ fn peers_in_packets(pod: &Pod, port: u16) -> Result<Vec<IpAddr>> {
 
 /// What of `wire` mode is there in a pod, as text: empty when nothing is.
 fn remains(pod: &Pod) -> Result<Vec<String>> {
-    let mut found = Vec::new();
-    for family in ["-4", "-6"] {
-        for what in [
-            ["rule", "show", "pref", "32764"],
-            ["route", "show", "table", "100"],
-        ] {
-            let mut command = Command::new("ip");
-            let output = command
-                .args(["-n", pod.netns().name(), family])
-                .args(what)
-                .output()?;
-            found.extend(String::from_utf8(output.stdout)?.lines().map(str::to_owned));
-        }
-    }
+    let mut found = istio::routes(pod.netns())?;
     for setting in SETTINGS {
         let value = pod.in_netns(|| std::fs::read_to_string(format!("/proc/sys/{setting}")))??;
         if value.trim() != "0" {

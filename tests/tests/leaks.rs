@@ -39,25 +39,11 @@ fn a_hundred_pods_leave_nothing_behind() -> Result<()> {
     let (agent, proxy) = (mesh.agent.id().unwrap_or_default(), mesh.proxy.process().id());
     let pins = Pins::of(&mesh.node);
     let held = || -> Result<_> {
-        let maps = [
-            "PODS",
-            "ADDRESSES",
-            "NAMES",
-            "NETWORKS",
-            "COUNTERS",
-            "LISTENERS",
-            "HANDOVER",
-            "TRUSTED",
-        ];
-        let rows = maps
-            .iter()
-            .map(|map| pins.count(map))
-            .collect::<Result<Vec<_>>>()?;
         Ok((
             entries(agent, "fd"),
             entries(agent, "task"),
             entries(proxy, "fd"),
-            rows,
+            pins.counts()?,
         ))
     };
     // Once before: threads that read manifests are there from the first change on.

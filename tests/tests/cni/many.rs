@@ -106,20 +106,7 @@ impl Crowd {
 
     fn holds(&mut self) -> Result<Holds> {
         let pins = Pins::of(&self.scene.node);
-        let maps = [
-            "PODS",
-            "ADDRESSES",
-            "NAMES",
-            "NETWORKS",
-            "COUNTERS",
-            "LISTENERS",
-            "HANDOVER",
-            "TRUSTED",
-        ];
-        let mut rows = maps
-            .iter()
-            .map(|map| pins.count(map))
-            .collect::<Result<Vec<_>>>()?;
+        let mut rows = pins.counts()?;
         rows.push(pins.link_names("pod").len());
         let agent = self.scene.agent.id().context("the agent runs")?;
         let proxy = self.scene.proxy.as_mut().context("a proxy runs")?.process().id();
