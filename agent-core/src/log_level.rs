@@ -23,7 +23,7 @@ pub struct LogLevelError {
 
 /// Modules of the agent that may be named alone.
 const MODULES: &[&str] = &[
-    "app", "cni", "datapath", "enrol", "install", "netns", "ops", "source", "zds",
+    "app", "cni", "datapath", "enrol", "install", "netns", "ops", "program", "source", "zds",
 ];
 
 impl LogLevels {

@@ -31,24 +31,25 @@ pub(crate) fn inbound(ctx: SkLookupContext) -> u32 {
         return SK_PASS;
     }
     let port = read!((*ctx.lookup).local_port);
+    let source_port = u32::from(u16::from_be(read!((*ctx.lookup).remote_port)));
     if port == u32::from(ports::HBONE) {
-        count!(&netns, inbound_hbone);
+        count!(&netns, inbound_hbone, source, source_port);
         return SK_PASS;
     }
     if source.is_local() || source.same(&destination) || owns(&netns, pod, &source) {
-        count!(&netns, inbound_local);
+        count!(&netns, inbound_local, source, source_port);
         return SK_PASS;
     }
     let flow = Flow {
         netns: netns.netns,
         source,
         destination,
-        source_port: u32::from(u16::from_be(read!((*ctx.lookup).remote_port))),
+        source_port,
         destination_port: port,
     };
     // SAFETY: map values stay readable for the run of the program (RCU).
     if unsafe { TRUSTED.get(&flow) }.is_some() {
-        count!(&netns, inbound_trusted);
+        count!(&netns, inbound_trusted, source, source_port);
         return SK_PASS;
     }
     for slot in 0..LISTENER_SLOTS {
@@ -58,10 +59,10 @@ pub(crate) fn inbound(ctx: SkLookupContext) -> u32 {
             reserved: 0,
         };
         if LISTENERS.steer(&ctx, key) {
-            count!(&netns, inbound_captured);
+            count!(&netns, inbound_captured, source, source_port);
             return SK_PASS;
         }
     }
-    count!(&netns, inbound_refused);
+    count!(&netns, inbound_refused, source, source_port);
     SK_DROP
 }

@@ -95,22 +95,22 @@ fn decide(ctx: &SockAddrContext, netns: &NetnsKey, pod: &Pod, destination: Ip, s
         socket.role = role::NONE;
     }
     if destination.is_local() {
-        count!(netns, outbound_loopback);
+        count!(netns, outbound_loopback, destination, ctx.port());
         return Verdict::Leave;
     }
     if owns(netns, pod, &destination) {
-        count!(netns, outbound_own_address);
+        count!(netns, outbound_own_address, destination, ctx.port());
         return Verdict::Leave;
     }
     if source.is_none() && !destination.is_v6_link_local() {
-        count!(netns, outbound_no_address);
+        count!(netns, outbound_no_address, destination, ctx.port());
         // SAFETY: the helper only sets the result of the system call that this program refuses.
         unsafe { bpf_set_retval(-ENETUNREACH) };
         return Verdict::Refuse;
     }
     // Loopback cannot be reached by way of another device: the SYN would leave the pod.
     if ctx.is_bound_to_device() && !leave_device(ctx) {
-        count!(netns, outbound_device);
+        count!(netns, outbound_device, destination, ctx.port());
         return Verdict::Refuse;
     }
     let original = endpoint(destination, ctx.port());
@@ -120,7 +120,7 @@ fn decide(ctx: &SockAddrContext, netns: &NetnsKey, pod: &Pod, destination: Ip, s
         count!(netns, outbound_no_memory);
         return Verdict::Refuse;
     }
-    count!(netns, outbound_captured);
+    count!(netns, outbound_captured, destination, ctx.port());
     Verdict::Capture(proxy_address(destination.is_v4()))
 }
 

@@ -75,12 +75,27 @@ fn hand_over(ctx: &SockOpsContext, netns: &NetnsKey, socket: &Socket, kind: u32)
     if HANDOVER.insert(&ctx.flow_from_here(netns), &message, 0).is_ok() {
         watch_state(ctx);
         if kind == handover::INBOUND {
-            count!(netns, inbound_for_client);
+            count!(
+                netns,
+                inbound_for_client,
+                socket.endpoint.ip,
+                socket.endpoint.port
+            );
         }
     } else if kind == handover::OUTBOUND {
-        count!(netns, outbound_handover_full);
+        count!(
+            netns,
+            outbound_handover_full,
+            socket.endpoint.ip,
+            socket.endpoint.port
+        );
     } else {
-        count!(netns, inbound_handover_full);
+        count!(
+            netns,
+            inbound_handover_full,
+            socket.endpoint.ip,
+            socket.endpoint.port
+        );
     }
 }
 
@@ -188,7 +203,12 @@ fn application_accepted(ctx: &SockOpsContext) {
     if let Some(message) = take(&flow, handover::INBOUND)
         && storage::assign(sk, role::APPLICATION_ACCEPTED, message.endpoint)
     {
-        count!(&netns, inbound_client_restored);
+        count!(
+            &netns,
+            inbound_client_restored,
+            message.endpoint.ip,
+            message.endpoint.port
+        );
     }
 }
 
@@ -218,7 +238,12 @@ fn proxy_accepted(ctx: &SockOpsContext) {
     };
     socket.endpoint = message.endpoint;
     socket.role = role::PROXY_ACCEPTED;
-    count!(&netns, outbound_handed_over);
+    count!(
+        &netns,
+        outbound_handed_over,
+        message.endpoint.ip,
+        message.endpoint.port
+    );
 }
 
 /// The proxy listens in some network namespace; children inherit the option.

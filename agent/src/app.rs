@@ -10,6 +10,7 @@ mod host_rules;
 pub mod installation;
 mod operation;
 mod pins;
+mod program_log;
 mod proxies;
 mod scrape;
 
@@ -29,6 +30,7 @@ use tokio::sync::mpsc;
 use crate::cni::{self, Admissions, Counters, LogSocket, PluginSocket};
 use crate::config::{ConfigError, Paths, RunArgs, Source, cgroup2_mount_of};
 use crate::datapath::kernel::{self, KernelDatapath};
+use crate::datapath::program_log::ProgramLog;
 use crate::enrol::{Enrolment, Handle, Ports};
 use crate::lock;
 use crate::netns::NetnsId;
@@ -131,6 +133,7 @@ struct NodeSide {
     datapath: KernelDatapath,
     finder: CgroupFinder,
     netns: NetnsId,
+    program_log: Option<ProgramLog>,
     repairs: RepairReport,
 }
 
@@ -149,8 +152,9 @@ fn node(paths: &Paths, args: &RunArgs, place: &Place) -> anyhow::Result<NodeSide
         node_netns: cookie(&opened)?,
         node_network: place.default_network.clone(),
         proc_root: args.proc_root(),
+        program_log: args.ops.program_log,
     };
-    let (datapath, start) = KernelDatapath::open(config)?;
+    let (mut datapath, start) = KernelDatapath::open(config)?;
     if start.mounted_bpffs {
         tracing::info!("bpffs was mounted at {}", paths.bpffs.display());
     }
@@ -171,6 +175,7 @@ fn node(paths: &Paths, args: &RunArgs, place: &Place) -> anyhow::Result<NodeSide
     // Nothing is missing on a node without an earlier agent.
     let missing = if start.adopted > 0 { start.attached } else { 0 };
     Ok(NodeSide {
+        program_log: datapath.take_program_log()?,
         datapath,
         finder,
         netns: NetnsId::of(&opened)?,
@@ -282,6 +287,7 @@ async fn serve<S: PodStatus + 'static, E: PodEvents>(
         ended = announce::announce(&handle, &events_of_pods, &node_name) => ended.context("announcing"),
         never = operation.serve(scrape) => match never {},
         ended = account.keep() => ended.context("writing the status"),
+        ended = program_log::tell(node.program_log) => ended.context("reading the programs' log"),
         ended = host_rules::remove(&handle, paths) => ended,
         ended = installation.run() => ended,
         ended = start(&zds, &handle, paths, &watch, &end) => ended,

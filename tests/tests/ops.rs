@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
@@ -275,5 +276,49 @@ fn the_log_changes_its_levels_while_the_agent_runs_and_names_pods_in_fields() ->
         away.contains("control.sock") && away.contains("--run-dir"),
         "{away}"
     );
+    Ok(())
+}
+
+#[test]
+fn the_programs_tell_each_decision_when_they_are_asked_to() -> Result<()> {
+    if !requires::root("the_programs_tell_each_decision_when_they_are_asked_to") {
+        return Ok(());
+    }
+    let node = Node::new()?;
+    let source = format!("file:{}", node.manifests().display());
+    let flags = ["--log-as-json", "--program-log"];
+    let mut agent = Agent::start_with(&node, &source, &flags)?;
+    let _proxy = Proxy::start(&node, "proxy", &[])?;
+    let pod = node.pod_with(PodSpec::new("told").ambient())?;
+    let outside = node.pod("outside")?;
+    node.apply(&[&pod, &outside])?;
+    agent.wait_for_pod_state(pod.uid(), "enabled")?;
+    let _server = outside.serve(&["--listen", "[::]:9000", "--reply", "echo"])?;
+    let pods = agent.cli_json(&["pods"])?;
+    let row = pods
+        .as_array()
+        .context("rows")?
+        .iter()
+        .find(|row| row["name"] == "told");
+    let cookie = row.context("no row of the pod")?["netns_cookie"].to_string();
+    for server in outside.ips() {
+        pod.load(&["crr", &SocketAddr::new(*server, 9000).to_string(), "--count", "1"])?;
+        let told = asking(LIMIT, "the connection in the log", || {
+            let log = agent.log();
+            let records = log
+                .lines()
+                .filter_map(|line| serde_json::from_str::<Value>(line).ok());
+            let peer = match server {
+                IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+                IpAddr::V6(v6) => *v6,
+            };
+            let told =
+                records.filter(|record| record["peer"] == peer.to_string() && record["port"] == "9000");
+            let told: Vec<Value> = told.filter(|record| record["netns_cookie"] == cookie).collect();
+            Ok((told.len() == 2).then_some(told))
+        })?;
+        assert_eq!(told[0]["message"], "outbound_captured", "{told:?}");
+        assert_eq!(told[1]["message"], "outbound_handed_over", "{told:?}");
+    }
     Ok(())
 }

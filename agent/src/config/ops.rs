@@ -47,6 +47,9 @@ pub struct OpsArgs {
         aliases = ["log-output-level", "log_output_level"]
     )]
     pub log_level: String,
+    /// Log each decision of the kernel programs too, in scope program: for finding a fault, at a cost for each connection
+    #[arg(long, env = "MESHGATE_PROGRAM_LOG")]
+    pub program_log: bool,
     /// Log lines of JSON
     #[arg(long, env = "MESHGATE_LOG_JSON", alias = "log_as_json")]
     pub log_as_json: bool,

@@ -20,6 +20,7 @@ use super::namespaces::{Namespaces, needed};
 use super::object::Object;
 use super::pins::{Pins, PinsError, names, unpin};
 use super::plan::{CgroupProgram, INBOUND, NODE, PROXY};
+use super::program_log::ProgramLog;
 use super::store::Store;
 use super::tables::Tables;
 use super::versions::{self, Begun};
@@ -41,6 +42,8 @@ pub struct Config {
     pub node_network: NetworkName,
     /// Where `/proc` of the node is.
     pub proc_root: PathBuf,
+    /// The programs tell each decision, see [`KernelDatapath::take_program_log`].
+    pub program_log: bool,
 }
 
 /// The kernel side of the agent.
@@ -90,7 +93,7 @@ impl KernelDatapath {
         let lock = pins.lock().map_err(|error| failed(&error))?;
         let Begun { from, removed } = versions::begin(&pins).map_err(|error| failed(&error))?;
         start.leftovers = removed;
-        let object = Object::load(&pins).map_err(|error| failed(&error))?;
+        let object = Object::load(&pins, config.program_log).map_err(|error| failed(&error))?;
         if let Some(from) = &from {
             from.take_rows_and_links().map_err(|error| failed(&error))?;
             start.upgraded_from = Some(from.version);
@@ -114,6 +117,17 @@ impl KernelDatapath {
             from.finish().map_err(|error| failed(&error))?;
         }
         Ok((datapath, start))
+    }
+
+    /// What the programs tell, to be read while they run; `None` when that is not wanted.
+    ///
+    /// # Errors
+    /// When it was taken before.
+    pub fn take_program_log(&mut self) -> Result<Option<ProgramLog>, PortError> {
+        let wanted = self.config.program_log.then(|| self.object.take_log());
+        wanted
+            .transpose()
+            .map_err(|error| error_of("read", "programs' log", &error, false))
     }
 
     fn attach_node(&self, start: &mut Start) -> Result<(), PortError> {

@@ -2,6 +2,7 @@
 
 pub mod plan;
 pub mod pins;
+pub mod program_log;
 pub mod object;
 pub mod links;
 pub mod tables;

@@ -14,6 +14,7 @@ use aya_obj::generated::bpf_insn;
 
 use super::pins::Pins;
 use super::plan::{CgroupProgram, INBOUND, MAPS};
+use super::program_log::{self, ProgramLog};
 use crate::chain::chain;
 use crate::sys::bpf;
 
@@ -57,11 +58,12 @@ pub struct Object {
 }
 
 impl Object {
-    /// Loads all programs; maps that are pinned are used, others are made and pinned.
+    /// Loads all programs; maps that are pinned are used, others are made and pinned. With `is_told` they tell each decision
+    /// to [`Object::take_log`].
     ///
     /// # Errors
     /// See [`ObjectError`].
-    pub fn load(pins: &Pins) -> Result<Self, ObjectError> {
+    pub fn load(pins: &Pins, is_told: bool) -> Result<Self, ObjectError> {
         if OBJECT.is_empty() {
             return Err(ObjectError::NotBuiltIn);
         }
@@ -71,6 +73,7 @@ impl Object {
         for (name, path) in &paths {
             loader.map_pin_path(name, path.as_path());
         }
+        program_log::prepare(&mut loader, is_told);
         let mut ebpf = loader
             .load(OBJECT)
             .map_err(|error| ObjectError::Refused(chain(&error)))?;
@@ -85,6 +88,14 @@ impl Object {
         }
         let inbound = relocated_inbound(&ebpf)?;
         Ok(Self { ebpf, inbound })
+    }
+
+    /// The reading side of what the programs tell.
+    ///
+    /// # Errors
+    /// When it was taken before.
+    pub fn take_log(&mut self) -> Result<ProgramLog, ObjectError> {
+        ProgramLog::take(&mut self.ebpf).map_err(|error| ObjectError::Broken(chain(&error)))
     }
 
     /// A cgroup program's descriptor.
@@ -162,6 +173,7 @@ fn map_data(map: &aya::maps::Map) -> Result<&aya::maps::MapData, ObjectError> {
         | Map::PerCpuHashMap(data)
         | Map::Array(data)
         | Map::SockHash(data)
+        | Map::RingBuf(data)
         | Map::SkStorage(data) => Ok(data),
         other => Err(ObjectError::Broken(format!(
             "a map of an unexpected type: {other:?}"

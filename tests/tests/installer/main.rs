@@ -2,6 +2,7 @@
 //! left when it goes.
 
 mod scene;
+mod small_disk;
 
 use std::fs;
 use std::path::Path;
@@ -14,6 +15,7 @@ use tests::moments::Moments;
 use tests::requires;
 
 use crate::scene::{DATA, Scene, data, types};
+use crate::small_disk::SmallDisk;
 
 const REMOVED: [&str; 2] = ["--disable-safe-upgrade", "true"];
 
@@ -301,6 +303,65 @@ fn a_folder_that_cannot_be_written_is_told_with_its_cure_and_tried_again() -> Re
         "{told}"
     );
     scene.until_installed("10-calico.conflist")
+}
+
+/// Waits until the status tells of a full disk about a file in this folder.
+fn until_full_is_told(scene: &mut Scene, folder: &str) -> Result<()> {
+    let told = scene.agent.wait_for("the full disk to be told", |status| {
+        let is_about = |problem: &&Value| problem["problem"].to_string().contains("No space left");
+        status.problems.iter().find(is_about).cloned()
+    })?;
+    ensure!(
+        told["object"].to_string().contains(folder)
+            && told["fix"].to_string().contains("free space on the node's disk"),
+        "{told}"
+    );
+    Ok(())
+}
+
+#[test]
+fn on_a_full_disk_nothing_is_half_written_and_space_cures_it() -> Result<()> {
+    if !requires::root("on_a_full_disk_nothing_is_half_written_and_space_cures_it") {
+        return Ok(());
+    }
+    const FILE: &str = "10-calico.conflist";
+    let mut scene = Scene::new(&[("calico.conflist", FILE)], &[])?;
+    scene.until_installed(FILE)?;
+    let theirs = data("calico.conflist")?;
+    let names = |folder: &Path| -> Result<Vec<String>> {
+        let entries = fs::read_dir(folder)?.flatten();
+        Ok(entries
+            .map(|entry| entry.file_name().to_string_lossy().into_owned())
+            .collect())
+    };
+
+    // No room for the binaries: the configuration must not name what is not there.
+    scene.agent.kill9();
+    fs::write(scene.conf.join(FILE), &theirs)?;
+    let disk = SmallDisk::over(&scene.bin)?;
+    scene.agent.spawn()?;
+    until_full_is_told(&mut scene, "/bin/")?;
+    assert_eq!(names(&scene.bin)?, ["filler"]);
+    assert_eq!(scene.read(FILE), theirs);
+    drop(disk);
+    scene.until_installed(FILE)?;
+
+    // No room for the configuration: it stays as it was, to the byte.
+    scene.agent.kill9();
+    fs::write(scene.conf.join(FILE), &theirs)?;
+    let disk = SmallDisk::over(&scene.conf)?;
+    scene.agent.spawn()?;
+    until_full_is_told(&mut scene, "net.d")?;
+    assert_eq!(scene.read(FILE), theirs);
+    ensure!(
+        names(&scene.conf)?.iter().all(|name| !name.starts_with('.')),
+        "{:?}",
+        names(&scene.conf)?
+    );
+    disk.free()?;
+    scene.until_installed(FILE)?;
+    scene.agent.kill9();
+    Ok(())
 }
 
 #[test]
