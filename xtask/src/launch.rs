@@ -114,6 +114,7 @@ pub(crate) fn environment(workspace: &Workspace) -> Vec<(&'static str, OsString)
     );
     variables.extend(setup::kube(workspace).map(|folder| ("KUBEBUILDER_ASSETS", folder.into())));
     variables.extend(setup::envoy().map(|binary| ("MESHGATE_ENVOY", binary.into())));
+    variables.extend(setup::promtool().map(|binary| ("MESHGATE_PROMTOOL", binary.into())));
     variables
 }
 

@@ -3,6 +3,7 @@
 mod envoy;
 mod kube;
 mod programs;
+mod promtool;
 mod runtime;
 
 use clap::ValueEnum;
@@ -11,6 +12,7 @@ use crate::workspace::Workspace;
 
 pub(crate) use envoy::find as envoy;
 pub(crate) use kube::find as kube;
+pub(crate) use promtool::find as promtool;
 
 /// What `setup` was asked.
 #[derive(clap::Args)]
@@ -52,6 +54,7 @@ pub(crate) const TESTS: &[Item] = &[
     programs::BPFTOOL,
     runtime::ITEM,
     envoy::ITEM,
+    promtool::ITEM,
 ];
 /// What tests with a real API server need; minutes the first time.
 pub(crate) const KUBE: &[Item] = &[kube::ITEM];
