@@ -113,8 +113,9 @@ pub(crate) fn environment(workspace: &Workspace) -> Vec<(&'static str, OsString)
             .map(|binary| ("MESHGATE_NEXT", binary.into())),
     );
     variables.extend(setup::kube(workspace).map(|folder| ("KUBEBUILDER_ASSETS", folder.into())));
-    variables.extend(setup::envoy().map(|binary| ("MESHGATE_ENVOY", binary.into())));
-    variables.extend(setup::promtool().map(|binary| ("MESHGATE_PROMTOOL", binary.into())));
+    for part in [setup::ENVOY, setup::PROMTOOL] {
+        variables.extend(part.find().map(|binary| (part.variable, binary.into())));
+    }
     variables
 }
 

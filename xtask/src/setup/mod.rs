@@ -1,6 +1,7 @@
 //! The verb `setup`: a list of items, each of which can say whether it is here and bring itself.
 
 mod envoy;
+mod kept;
 mod kube;
 mod programs;
 mod promtool;
@@ -10,9 +11,9 @@ use clap::ValueEnum;
 
 use crate::workspace::Workspace;
 
-pub(crate) use envoy::find as envoy;
+pub(crate) use envoy::ENVOY;
 pub(crate) use kube::find as kube;
-pub(crate) use promtool::find as promtool;
+pub(crate) use promtool::PROMTOOL;
 
 /// What `setup` was asked.
 #[derive(clap::Args)]
