@@ -3,6 +3,7 @@
 pub mod ports;
 pub mod chain;
 mod blocking;
+mod http;
 mod pod_log;
 pub mod sys;
 pub mod cgroup_ns;

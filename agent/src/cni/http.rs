@@ -5,31 +5,25 @@ use std::fs::{Permissions, set_permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
-use hyper_util::rt::{TokioIo, TokioTimer};
 use rustix::net::SocketType;
-use tokio::net::{UnixListener, UnixStream};
-use tokio::task::JoinSet;
+use tokio::net::UnixListener;
 
-use crate::chain::chain;
+use crate::http::{self, Clients, REQUEST_TIMEOUT};
 use crate::socket_file::{BindError, make_way};
 
 /// Of the socket's folder, as in Istio: whoever may not enter it cannot reach the socket.
 const FOLDER_MODE: u32 = 0o750;
 /// Of the socket, as in Istio.
 const SOCKET_MODE: u32 = 0o666;
-/// Connections at the same time: more than a node has pods. Others wait in the backlog of the socket.
-const CONNECTIONS: usize = 512;
-/// How long a plugin may take to send its request.
-pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
-/// Pause after an error of `accept`, which comes from a lack of descriptors or memory.
-const ACCEPT_RETRY: Duration = Duration::from_secs(1);
+/// More of them at once than a node has pods.
+const PLUGINS: Clients = Clients {
+    name: "a CNI plugin",
+    at_once: 512,
+};
 
 /// Status and text of an answer.
 pub(super) type Answer = (StatusCode, String);
@@ -67,52 +61,25 @@ impl HttpSocket {
         F: Future<Output = Answer> + Send + 'static,
     {
         let answer = Arc::new(answer);
-        let mut connections = JoinSet::new();
-        loop {
-            tokio::select! {
-                Some(ended) = connections.join_next() => {
-                    if let Err(error) = ended {
-                        tracing::error!(%error, "the task of a CNI plugin broke down");
-                    }
-                }
-                accepted = self.0.accept(), if connections.len() < CONNECTIONS => match accepted {
-                    Ok((stream, _)) => drop(connections.spawn(converse(stream, service, answer.clone()))),
-                    Err(error) => {
-                        tracing::error!(%error, "accepting a CNI plugin failed, trying again");
-                        tokio::time::sleep(ACCEPT_RETRY).await;
-                    }
-                },
-            }
-        }
+        http::serve(self.0, PLUGINS, move |request| {
+            respond(request, service, answer.clone())
+        })
+        .await
     }
 }
 
-/// One connection, to its end.
-async fn converse<A, F>(stream: UnixStream, service: Service, answer: Arc<A>)
+async fn respond<A, F>(request: Request<Incoming>, service: Service, answer: Arc<A>) -> Response<Full<Bytes>>
 where
     A: Fn(Bytes) -> F,
     F: Future<Output = Answer>,
 {
-    let respond = service_fn(|request| {
-        let answer = answer.clone();
-        async move {
-            let (status, text) = match body(request, service).await {
-                Ok(body) => answer(body).await,
-                Err(refusal) => refusal,
-            };
-            let mut response = Response::new(Full::<Bytes>::from(text));
-            *response.status_mut() = status;
-            Ok::<_, Infallible>(response)
-        }
-    });
-    let served = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(REQUEST_TIMEOUT)
-        .serve_connection(TokioIo::new(stream), respond)
-        .await;
-    if let Err(error) = served {
-        tracing::debug!("a CNI plugin's connection ended: {}", chain(&error));
-    }
+    let (status, text) = match body(request, service).await {
+        Ok(body) => answer(body).await,
+        Err(refusal) => refusal,
+    };
+    let mut response = Response::new(Full::from(text));
+    *response.status_mut() = status;
+    response
 }
 
 /// What was posted. Any method is taken, as in Istio.

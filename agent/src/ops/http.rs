@@ -3,29 +3,23 @@
 use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use std::time::Duration;
 
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper::header::CONTENT_TYPE;
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
-use hyper_util::rt::{TokioIo, TokioTimer};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, listen, socket_with, sockopt};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinSet;
+use tokio::net::TcpListener;
 
-use crate::chain::chain;
+use crate::http::{self, Clients};
 
-/// Connections at the same time; more wait in the backlog.
-const CONNECTIONS: usize = 32;
+/// Kubelets, Prometheus, people.
+const CLIENTS: Clients = Clients {
+    name: "an HTTP client",
+    at_once: 32,
+};
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 64;
-/// How long a client may take to send its request.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
-/// Pause after an error of `accept`, which comes from a lack of descriptors or memory.
-const ACCEPT_RETRY: Duration = Duration::from_secs(1);
 
 /// Status, media type and body.
 pub(super) type Answer = (StatusCode, &'static str, String);
@@ -70,39 +64,10 @@ where
     F: Future<Output = Answer> + Send + 'static,
 {
     let answer = Arc::new(answer);
-    let mut connections = JoinSet::new();
-    loop {
-        tokio::select! {
-            Some(_) = connections.join_next() => {}
-            accepted = listener.accept(), if connections.len() < CONNECTIONS => match accepted {
-                Ok((stream, _)) => drop(connections.spawn(converse(stream, answer.clone()))),
-                Err(error) => {
-                    tracing::error!(%error, "accepting an HTTP connection failed, trying again");
-                    tokio::time::sleep(ACCEPT_RETRY).await;
-                }
-            },
-        }
-    }
+    http::serve(listener, CLIENTS, move |request| respond(request, answer.clone())).await
 }
 
-/// One connection, to its end.
-async fn converse<A, F>(stream: TcpStream, answer: Arc<A>)
-where
-    A: Fn(String, String) -> F,
-    F: Future<Output = Answer>,
-{
-    let service = service_fn(|request| respond(request, &*answer));
-    let served = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(REQUEST_TIMEOUT)
-        .serve_connection(TokioIo::new(stream), service)
-        .await;
-    if let Err(error) = served {
-        tracing::debug!("an HTTP connection ended: {}", chain(&error));
-    }
-}
-
-async fn respond<A, F>(request: Request<Incoming>, answer: &A) -> Result<Response<Full<Bytes>>, Infallible>
+async fn respond<A, F>(request: Request<Incoming>, answer: Arc<A>) -> Response<Full<Bytes>>
 where
     A: Fn(String, String) -> F,
     F: Future<Output = Answer>,
@@ -121,5 +86,5 @@ where
     response
         .headers_mut()
         .insert(CONTENT_TYPE, hyper::header::HeaderValue::from_static(media_type));
-    Ok(response)
+    response
 }

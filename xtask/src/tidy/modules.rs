@@ -18,8 +18,8 @@ const ALLOWED: &[(&str, &str)] = &[
         "blocking cni config datapath enrol inotify install lock netns ops ports predecessor report source sys zds",
     ),
     // The plugin's socket hands each sandbox to enrolment.
-    ("cni", "blocking chain enrol netns ports socket_file"),
-    ("ops", "chain ports socket_file"),
+    ("cni", "blocking chain enrol http netns ports socket_file"),
+    ("ops", "http ports socket_file"),
     ("enrol", "pod_log ports"),
     ("install", "blocking inotify report"),
     ("source", "inotify ports"),
@@ -31,6 +31,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ("cgroup_ns", ""),
     ("chain", ""),
     ("config", ""),
+    ("http", "chain"),
     ("inotify", ""),
     ("lock", ""),
     ("pod_log", ""),

@@ -1,0 +1,102 @@
+//! HTTP/1 on any kind of socket: a number of connections at a time, each with a limit for its request.
+
+use std::convert::Infallible;
+use std::io;
+use std::time::Duration;
+
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::task::JoinSet;
+
+use crate::chain::chain;
+
+/// How long a client may take to send its request.
+pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+/// Pause after an error of `accept`, which comes from a lack of descriptors or memory.
+const ACCEPT_RETRY: Duration = Duration::from_secs(1);
+
+/// A socket that listens.
+pub(crate) trait Listener {
+    /// Its connections.
+    type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
+
+    /// The next connection.
+    async fn next(&self) -> io::Result<Self::Stream>;
+}
+
+impl Listener for TcpListener {
+    type Stream = TcpStream;
+
+    async fn next(&self) -> io::Result<TcpStream> {
+        Ok(self.accept().await?.0)
+    }
+}
+
+impl Listener for UnixListener {
+    type Stream = UnixStream;
+
+    async fn next(&self) -> io::Result<UnixStream> {
+        Ok(self.accept().await?.0)
+    }
+}
+
+/// Who is served.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Clients {
+    /// What the log calls one of them, with its article.
+    pub(crate) name: &'static str,
+    /// Connections at the same time; more wait in the backlog of the socket.
+    pub(crate) at_once: usize,
+}
+
+/// Answers each request, for ever. Whoever hangs up is forgotten.
+pub(crate) async fn serve<R, F>(listener: impl Listener, clients: Clients, respond: R) -> Infallible
+where
+    R: Fn(Request<Incoming>) -> F + Clone + Send + Sync + 'static,
+    F: Future<Output = Response<Full<Bytes>>> + Send + 'static,
+{
+    let Clients { name, at_once } = clients;
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            Some(ended) = connections.join_next() => {
+                if let Err(error) = ended {
+                    tracing::error!(%error, "the task of {name} broke down");
+                }
+            }
+            accepted = listener.next(), if connections.len() < at_once => match accepted {
+                Ok(stream) => drop(connections.spawn(converse(stream, name, respond.clone()))),
+                Err(error) => {
+                    tracing::error!(%error, "accepting {name} failed, trying again");
+                    tokio::time::sleep(ACCEPT_RETRY).await;
+                }
+            },
+        }
+    }
+}
+
+/// One connection, to its end.
+async fn converse<R, F>(stream: impl AsyncRead + AsyncWrite + Unpin, name: &'static str, respond: R)
+where
+    R: Fn(Request<Incoming>) -> F,
+    F: Future<Output = Response<Full<Bytes>>>,
+{
+    let answer = service_fn(|request| {
+        let response = respond(request);
+        async { Ok::<_, Infallible>(response.await) }
+    });
+    let served = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(REQUEST_TIMEOUT)
+        .serve_connection(TokioIo::new(stream), answer)
+        .await;
+    if let Err(error) = served {
+        tracing::debug!("the connection of {name} ended: {}", chain(&error));
+    }
+}
