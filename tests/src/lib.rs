@@ -11,6 +11,7 @@ pub mod agent;
 pub mod cni;
 pub mod proxy;
 
+pub mod dns;
 pub mod escape;
 pub mod moments;
 pub mod cluster;

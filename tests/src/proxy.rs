@@ -58,6 +58,27 @@ pub enum Event {
     },
     /// A connection was accepted and either goes on or was refused.
     Connection(Connection),
+    /// Its DNS server was asked.
+    Question {
+        /// Kubernetes UID of the pod.
+        pod: String,
+        /// Who asked, as recvfrom(2) or accept4(2) told it.
+        peer: SocketAddr,
+        /// By which protocol.
+        protocol: Protocol,
+        /// For which name.
+        name: String,
+    },
+}
+
+/// A protocol that carries DNS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Protocol {
+    /// Messages.
+    Udp,
+    /// A connection.
+    Tcp,
 }
 
 /// A connection that the proxy accepted.
@@ -179,6 +200,18 @@ impl Proxy {
     /// When the log is not ours.
     pub fn connections(&self) -> Result<Vec<Connection>> {
         Ok(self.events()?.iter().filter_map(connection).cloned().collect())
+    }
+
+    /// The names that its DNS server was asked for so far, by which protocol.
+    ///
+    /// # Errors
+    /// When the log is not ours.
+    pub fn questions(&self) -> Result<Vec<(Protocol, String)>> {
+        let question = |event| match event {
+            Event::Question { protocol, name, .. } => Some((protocol, name)),
+            _ => None,
+        };
+        Ok(self.events()?.into_iter().filter_map(question).collect())
     }
 
     /// Waits until `check` finds what it wants among all events, those of the past included.

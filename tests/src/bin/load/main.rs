@@ -3,6 +3,7 @@
 //! A client's failed connection is a result, not a failure of the tool: it exits with 0 and says which error it was.
 
 mod connect;
+mod dns;
 mod grpc;
 mod hold;
 mod rates;
@@ -44,6 +45,8 @@ enum Verb {
     Grpc(grpc::Options),
     /// Makes one connection and tells what both ends see.
     Connect(connect::Options),
+    /// Asks name servers and tells what their answers look like.
+    Dns(dns::Options),
     /// Connect, request, response, close, again and again.
     Crr(rates::CrrOptions),
     /// Requests and responses on one connection.
@@ -66,6 +69,7 @@ fn main() -> Result<()> {
         Verb::Server(options) => server::run(options),
         Verb::Grpc(options) => grpc::run(&options),
         Verb::Connect(options) => connect::run(&options),
+        Verb::Dns(options) => dns::run(&options),
         Verb::Crr(options) => rates::crr(&options),
         Verb::Rr(options) => rates::rr(&options),
         Verb::Stream(options) => rates::stream(&options),

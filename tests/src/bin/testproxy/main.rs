@@ -1,10 +1,11 @@
 //! `meshgate-testproxy`: a small real TCP proxy which behaves as ztunnel does towards the agent. It takes pods by ZDS,
 //! listens within them, finds the original destination, and forwards in clear text.
 //!
-//! One thread. Unlike ztunnel it speaks no HBONE (its 15008 logs and resets), knows no policy and no DNS, leaves a
+//! One thread. Unlike ztunnel it speaks no HBONE (its 15008 logs and resets), knows no policy, leaves a
 //! removed pod's open connections alone, and dials the agent again within 250 ms at most.
 
 mod acks;
+mod dns;
 mod exec;
 mod forward;
 mod log;
@@ -14,6 +15,7 @@ mod serve;
 mod sockets;
 mod zds;
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,6 +25,7 @@ use clap::Parser;
 use tests::tuning;
 use tokio::signal::unix::{SignalKind, signal};
 
+use crate::dns::Dns;
 use crate::forward::Forward;
 use crate::log::Log;
 use crate::pods::Pods;
@@ -59,6 +62,9 @@ struct Options {
     /// Takes nothing in clear text for pods of this Kubernetes namespace, as ztunnel where mutual TLS is strict.
     #[arg(long, value_name = "NAMESPACE")]
     strict: Vec<String>,
+    /// Has a DNS server in each pod, which asks this one for names that are not of the mesh.
+    #[arg(long, value_name = "NAME_SERVER")]
+    dns: Option<SocketAddr>,
     /// Prints how many connections and bytes it forwarded, as JSON, when it ends.
     #[arg(long)]
     stats: bool,
@@ -109,7 +115,11 @@ async fn main() -> Result<()> {
         };
     }
     let server = Arc::new(Server::new(log.clone())?);
-    let mut pods = Pods::new(server.clone(), options.strict);
+    let dns = options.dns.map(|upstream| {
+        let log = log.clone();
+        Home::new().map(|home| Arc::new(Dns { upstream, home, log }))
+    });
+    let mut pods = Pods::new(server.clone(), options.strict, dns.transpose()?);
     let ended = tokio::select! {
         error = zds::follow(&settings, &mut pods, &log) => Err(error),
         _ = terminate.recv() => Ok(()),

@@ -1,4 +1,4 @@
-//! The pods that the proxy serves: three listening ports in each one's network namespace.
+//! The pods that the proxy serves: three listening ports in each one's network namespace, and a DNS server if asked.
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -8,6 +8,7 @@ use agent_common::ports;
 use tests::proxy::Direction;
 use tokio::task::JoinHandle;
 
+use crate::dns::Dns;
 use crate::serve::Server;
 use crate::sockets::{NetnsId, Pod};
 use crate::zds::Workloads;
@@ -17,6 +18,7 @@ pub(crate) struct Pods {
     server: Arc<Server>,
     /// Kubernetes namespaces that take nothing in clear text.
     strict: Vec<String>,
+    dns: Option<Arc<Dns>>,
     served: HashMap<String, Served>,
 }
 
@@ -27,10 +29,11 @@ struct Served {
 
 impl Pods {
     /// None yet.
-    pub(crate) fn new(server: Arc<Server>, strict: Vec<String>) -> Self {
+    pub(crate) fn new(server: Arc<Server>, strict: Vec<String>, dns: Option<Arc<Dns>>) -> Self {
         Self {
             server,
             strict,
+            dns,
             served: HashMap::new(),
         }
     }
@@ -54,7 +57,9 @@ impl Pods {
         let accept = |(direction, listener)| {
             tokio::spawn(self.server.clone().accept(listener, pod.clone(), direction))
         };
-        Ok(listeners.into_iter().map(accept).collect())
+        let dns = self.dns.as_ref().map(|dns| dns.open(pod)).transpose()?;
+        let ports = listeners.into_iter().map(accept);
+        Ok(ports.chain(dns.into_iter().flatten()).collect())
     }
 }
 

@@ -9,12 +9,15 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, listen, socket_w
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use tests::proxy::Answer;
 use tests::sys::set_option;
-use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream, UdpSocket};
 
 /// Mark on every socket in a pod, as ztunnel's.
 const MARK: i32 = 0x539;
 /// Connections that may wait to be accepted. ztunnel's 128 is too few for the tests with tens of thousands.
 const BACKLOG: i32 = 1024;
+
+/// Whether `lo` of the network namespace that one is in has no IPv6.
+const LOOPBACK6_IS_OFF: &str = "/proc/sys/net/ipv6/conf/lo/disable_ipv6";
 
 /// Device and inode of a network namespace.
 pub(crate) type NetnsId = (u64, u64);
@@ -78,6 +81,31 @@ impl Home {
         TcpListener::from_std(socket.into())
     }
 
+    /// Listens in the pod on one address.
+    pub(crate) fn listen_at(&self, pod: &Pod, address: SocketAddr) -> io::Result<TcpListener> {
+        TcpListener::from_std(self.within(pod, || listener(address))?.into())
+    }
+
+    /// A UDP socket in the pod, bound to this address.
+    pub(crate) fn datagrams(&self, pod: &Pod, address: SocketAddr) -> io::Result<UdpSocket> {
+        let socket = self.within(pod, || {
+            let socket = marked(address, SocketType::DGRAM)?;
+            sockopt::set_socket_reuseport(&socket, true)?;
+            bind(&socket, &address)?;
+            Ok(socket)
+        })?;
+        UdpSocket::from_std(socket.into())
+    }
+
+    /// Whether `lo` of the pod has IPv6, as far as ztunnel looks.
+    pub(crate) fn has_loopback6(&self, pod: &Pod) -> io::Result<bool> {
+        self.within(pod, || match std::fs::read_to_string(LOOPBACK6_IS_OFF) {
+            Ok(text) => Ok(text.trim() != "1"),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        })
+    }
+
     /// Connects from the pod. A `client` becomes the source address, which needs not be the pod's.
     pub(crate) async fn dial(
         &self,
@@ -86,7 +114,7 @@ impl Home {
         client: Option<SocketAddr>,
     ) -> io::Result<TcpStream> {
         let socket = self.within(pod, || {
-            let socket = marked(destination)?;
+            let socket = marked(destination, SocketType::STREAM)?;
             if let Some(client) = client {
                 impersonate(&socket, client)?;
             }
@@ -98,20 +126,20 @@ impl Home {
     }
 }
 
-fn marked(address: SocketAddr) -> io::Result<OwnedFd> {
+fn marked(address: SocketAddr, kind: SocketType) -> io::Result<OwnedFd> {
     let family = if address.is_ipv4() {
         AddressFamily::INET
     } else {
         AddressFamily::INET6
     };
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    let socket = socket_with(family, SocketType::STREAM, flags, None)?;
+    let socket = socket_with(family, kind, flags, None)?;
     set_option(&socket, libc::SOL_SOCKET, libc::SO_MARK, MARK)?;
     Ok(socket)
 }
 
 fn listener(address: SocketAddr) -> io::Result<OwnedFd> {
-    let socket = marked(address)?;
+    let socket = marked(address, SocketType::STREAM)?;
     sockopt::set_socket_reuseport(&socket, true)?;
     bind(&socket, &address)?;
     listen(&socket, BACKLOG)?;
