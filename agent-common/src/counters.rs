@@ -65,6 +65,14 @@ counters! {
     listener_added,
     /// Listeners of the proxy that found no free slot.
     listener_full,
+    /// Connects and messages to a name server that were sent to the proxy's DNS server.
+    dns_captured,
+    /// Answers of the proxy's DNS server that were given the address of the name server that was asked.
+    dns_answered,
+    /// Connects and messages to a name server refused: from that socket the proxy's DNS server cannot be reached.
+    dns_unreachable,
+    /// Messages to a name server refused (EPERM): the kernel had no memory for the server's address.
+    dns_no_memory,
 }
 
 const _: () = assert!(size_of::<PodCounters>().is_multiple_of(8));

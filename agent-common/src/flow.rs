@@ -82,6 +82,9 @@ pub mod role {
     pub const TRUSTED: u32 = 6;
     /// The proxy's connection on behalf of a client in `wire` mode: its source address is the client's own.
     pub const PROXY_WIRE: u32 = 7;
+    /// An application's socket, UDP or TCP, that is connected to the proxy's DNS server; `endpoint` is the name server
+    /// that it was meant for.
+    pub const DNS: u32 = 9;
 }
 
 /// Key of `LISTENERS`, a SOCKHASH: the proxy's listeners on [`crate::ports::INBOUND`] in a pod.

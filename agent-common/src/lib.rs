@@ -7,6 +7,7 @@
 
 pub mod address;
 pub mod counters;
+pub mod dns;
 pub mod flow;
 pub mod limits;
 pub mod pod;

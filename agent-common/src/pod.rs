@@ -34,6 +34,8 @@ pub struct Pod {
 pub mod flags {
     /// The application sees the client's address in the packets, not only at the socket (`wire` mode).
     pub const WIRE: u32 = 1;
+    /// DNS questions go to the proxy.
+    pub const DNS: u32 = 4;
 }
 
 /// Value of `NAMES`: who the pod is, for people and for an agent that starts again. Texts are UTF-8, zero-padded.

@@ -6,6 +6,10 @@ pub const OUTBOUND: u16 = 15001;
 pub const INBOUND: u16 = 15006;
 /// The proxy's listener for HBONE; the original destination is the listener itself, so it is never redirected.
 pub const HBONE: u16 = 15008;
+/// The proxy's DNS server: UDP and TCP, on `127.0.0.1` and, where `lo` has IPv6, on `::1`.
+pub const DNS: u16 = 15053;
+/// Where DNS servers listen, and what is captured as DNS.
+pub const NAME_SERVER: u16 = 53;
 /// Whether only the proxy may listen on this port in an enrolled pod.
 #[inline(always)]
 #[must_use]

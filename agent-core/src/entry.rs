@@ -25,6 +25,8 @@ pub struct PodEntry {
     pub source6: Option<IpAddr>,
     /// The application sees the client's address in the packets (`wire` mode).
     pub wire: bool,
+    /// DNS questions go to the proxy.
+    pub dns: bool,
     /// Connections from outside are captured (false: annotation `ambient.istio.io/bypass-inbound-capture`).
     pub inbound: bool,
     /// The proxy has accepted the pod.

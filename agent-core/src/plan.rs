@@ -299,6 +299,7 @@ fn entry(capture: &Capture, netns: NetnsCookie, enabled: bool) -> PodEntry {
         source4: first(IpAddr::is_ipv4),
         source6: first(IpAddr::is_ipv6),
         wire: capture.options.wire,
+        dns: capture.options.dns_capture,
         inbound: capture.options.inbound,
         enabled,
     }

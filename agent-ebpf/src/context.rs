@@ -3,6 +3,7 @@
 use agent_common::address::{AddressKey, Endpoint, Ip};
 use agent_common::flow::Flow;
 use agent_common::pod::{NetnsKey, Pod};
+use agent_common::ports;
 use aya_ebpf::EbpfContext;
 use aya_ebpf::bindings::{bpf_sock, bpf_sock_addr};
 use aya_ebpf::helpers::{bpf_get_netns_cookie, bpf_get_socket_cookie, bpf_setsockopt};
@@ -12,6 +13,8 @@ use crate::maps::{ADDRESSES, PODS};
 
 /// `IPPROTO_TCP`.
 pub(crate) const TCP: u32 = 6;
+/// `IPPROTO_UDP`.
+const UDP: u32 = 17;
 /// `AF_INET`.
 pub(crate) const INET: u32 = 2;
 /// Result of a cgroup hook: go on.
@@ -167,6 +170,12 @@ pub(crate) trait Asked {
         read!((*self.raw()).protocol) == TCP
     }
 
+    /// Whether this is about a name server: by UDP or TCP, and its port.
+    #[inline(always)]
+    fn is_for_name_server(&self) -> bool {
+        self.port() == ports::NAME_SERVER && (self.is_tcp() || read!((*self.raw()).protocol) == UDP)
+    }
+
     /// The port asked for, in host order.
     #[inline(always)]
     fn port(&self) -> u16 {
@@ -213,10 +222,28 @@ pub(crate) trait Asked {
         write!((*ctx).user_ip6[3], words[3]);
     }
 
+    /// Replaces the source address of an IPv4 message.
+    #[inline(always)]
+    fn set_source4(&self, ip: &Ip) {
+        write!((*self.raw()).msg_src_ip4, ip.words()[3]);
+    }
+
     /// Whether the socket is bound to a device other than `lo`.
     #[inline(always)]
     fn is_bound_to_device(&self) -> bool {
         read!((*self.sock()).bound_dev_if) > LOOPBACK_INDEX
+    }
+
+    /// The port that the socket is bound to.
+    #[inline(always)]
+    fn own_port(&self) -> u16 {
+        read!((*self.sock()).src_port) as u16
+    }
+
+    /// The port that the socket is connected to, in network order; 0 if it is not connected.
+    #[inline(always)]
+    fn peer_port(&self) -> u16 {
+        read!((*self.sock()).dst_port)
     }
 
     /// The IPv4 address that the socket is bound to.

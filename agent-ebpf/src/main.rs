@@ -17,6 +17,7 @@
 mod app_bind;
 mod context;
 mod count;
+mod dns;
 mod inbound;
 mod listeners;
 mod maps;

@@ -2,6 +2,7 @@
 
 use agent_common::address::{AddressKey, AddressOwner};
 use agent_common::counters::PodCounters;
+use agent_common::dns::Asked;
 use agent_common::flow::{Flow, Handover, Socket, Trusted};
 use agent_common::limits;
 use agent_common::pod::{NetnsKey, NetworkName, Pod, PodName, Settings};
@@ -50,6 +51,10 @@ pub(crate) static TRUSTED: HashMap<Flow, Trusted, { limits::TRUSTED }, ON_DEMAND
 /// What each socket is to us.
 #[btf_map]
 pub(crate) static SOCKETS: SkStorage<Socket> = SkStorage::new();
+
+/// Name servers that each unconnected socket has asked.
+#[btf_map]
+pub(crate) static ASKED: SkStorage<Asked> = SkStorage::new();
 
 /// Decisions by pod, of the node itself, and of pods that are gone.
 #[btf_map]

@@ -1,6 +1,7 @@
-//! Outbound TCP of applications: connect() is sent to the proxy, the original destination stays with the socket.
+//! Outbound TCP of applications: connect() is sent to the proxy, the original destination stays with the socket. Sockets
+//! that are connected to a name server, by TCP or UDP, go to the proxy's DNS server (`dns`) in the same way.
 //!
-//! The destination becomes loopback:15001, so whatever fails later ends at the proxy's refusal or at nobody, never
+//! The destination becomes loopback:15001 or loopback:15053, so whatever fails later ends at the proxy's refusal or at nobody, never
 //! outside. The source becomes the pod's address, as it would have been, without choosing a port yet; for IPv6 it is
 //! loopback, and both sides are told the pod's address.
 
@@ -15,19 +16,19 @@ use aya_ebpf::programs::SockAddrContext;
 
 use crate::context::{ALLOW, Asked, DENY, endpoint, leave_device, netns, owns, pod};
 use crate::count::count;
-use crate::storage;
+use crate::{dns, storage};
 
 /// `ENETUNREACH`.
-const ENETUNREACH: i32 = 101;
+pub(crate) const ENETUNREACH: i32 = 101;
 
-/// What shall happen to a connection.
-enum Verdict {
+/// What shall happen to a connection, or to a question.
+pub(crate) enum Verdict {
     /// It goes where it was meant to.
     Leave,
     /// The system call fails.
     Refuse,
-    /// It goes to the proxy at this address.
-    Capture(Ip),
+    /// It goes to the proxy at this address and port.
+    Capture(Ip, u16),
 }
 
 #[cgroup_sock_addr(connect4)]
@@ -40,12 +41,12 @@ pub(crate) fn app_connect4(ctx: SockAddrContext) -> i32 {
     match decide(&ctx, &netns, pod, ctx.ip4(), pod.ip4) {
         Verdict::Leave => ALLOW,
         Verdict::Refuse => DENY,
-        Verdict::Capture(proxy) => {
+        Verdict::Capture(proxy, port) => {
             if ctx.bound4().words()[3] == 0 && bind4(&ctx, &pod.ip4) {
                 remember_bound(&ctx, &pod.ip4);
             }
             ctx.set_ip4(&proxy);
-            ctx.set_port(ports::OUTBOUND);
+            ctx.set_port(port);
             ALLOW
         }
     }
@@ -63,15 +64,16 @@ pub(crate) fn app_connect6(ctx: SockAddrContext) -> i32 {
     match decide(&ctx, &netns, pod, destination, source) {
         Verdict::Leave => ALLOW,
         Verdict::Refuse => DENY,
-        Verdict::Capture(proxy) => {
-            // Not for IPv6: from the pod's address to ::1 the kernel loses resets (`packet_source` in `proxy_upstream`).
+        Verdict::Capture(proxy, port) => {
+            // Not for TCP by IPv6: from the pod's address to ::1 the kernel loses resets (`packet_source` in `proxy_upstream`).
             // The proxy would not learn for minutes that an application has gone, and its end would be in the way of
             // the next connection from the same port. Where the application itself binds to that address, it is so.
-            if ctx.bound6().is_none() && destination.is_v4() && bind6(&ctx, &source) {
+            let may_bind = destination.is_v4() || !ctx.is_tcp() && !proxy.is_v4();
+            if may_bind && ctx.bound6().is_none() && bind6(&ctx, &source) {
                 remember_bound(&ctx, &source);
             }
             ctx.set_ip6(&proxy);
-            ctx.set_port(ports::OUTBOUND);
+            ctx.set_port(port);
             ALLOW
         }
     }
@@ -80,9 +82,6 @@ pub(crate) fn app_connect6(ctx: SockAddrContext) -> i32 {
 /// Decides, and remembers the original destination of a captured connection.
 #[inline(always)]
 fn decide(ctx: &SockAddrContext, netns: &NetnsKey, pod: &Pod, destination: Ip, source: Ip) -> Verdict {
-    if !ctx.is_tcp() {
-        return Verdict::Leave;
-    }
     if let Some(socket) = storage::get(ctx.sock()) {
         match socket.role {
             // A program of the proxy's cgroup has run before this one.
@@ -90,38 +89,75 @@ fn decide(ctx: &SockAddrContext, netns: &NetnsKey, pod: &Pod, destination: Ip, s
             _ => socket.role = role::NONE,
         }
     }
+    let is_question = dns::is_captured(ctx, pod);
+    if !ctx.is_tcp() && !is_question {
+        return Verdict::Leave;
+    }
     let whole = storage::whole(ctx.sock());
     if let Some(socket) = whole.and_then(storage::get) {
         socket.role = role::NONE;
     }
-    if destination.is_local() {
-        count!(netns, outbound_loopback, destination, ctx.port());
-        return Verdict::Leave;
-    }
-    if owns(netns, pod, &destination) {
-        count!(netns, outbound_own_address, destination, ctx.port());
-        return Verdict::Leave;
-    }
-    if source.is_none() && !destination.is_v6_link_local() {
-        count!(netns, outbound_no_address, destination, ctx.port());
-        // SAFETY: the helper only sets the result of the system call that this program refuses.
-        unsafe { bpf_set_retval(-ENETUNREACH) };
-        return Verdict::Refuse;
+    if let Some(verdict) = exempt(ctx, netns, pod, &destination, &source) {
+        return verdict;
     }
     // Loopback cannot be reached by way of another device: the SYN would leave the pod.
     if ctx.is_bound_to_device() && !leave_device(ctx) {
         count!(netns, outbound_device, destination, ctx.port());
         return Verdict::Refuse;
     }
+    let (role, proxy) = if is_question {
+        match dns::server(ctx, &destination) {
+            Some(server) => (role::DNS, server),
+            None => return dns::refuse(netns, &destination),
+        }
+    } else {
+        (role::APPLICATION, proxy_address(destination.is_v4()))
+    };
     let original = endpoint(destination, ctx.port());
-    if !storage::assign(ctx.sock(), role::APPLICATION, original)
-        || whole.is_some_and(|sk| !storage::assign(sk, role::APPLICATION, original))
+    if !storage::assign(ctx.sock(), role, original)
+        || whole.is_some_and(|sk| !storage::assign(sk, role, original))
     {
         count!(netns, outbound_no_memory);
         return Verdict::Refuse;
     }
+    if is_question {
+        count!(netns, dns_captured, destination, ctx.port());
+        return Verdict::Capture(proxy, ports::DNS);
+    }
     count!(netns, outbound_captured, destination, ctx.port());
-    Verdict::Capture(proxy_address(destination.is_v4()))
+    Verdict::Capture(proxy, ports::OUTBOUND)
+}
+
+/// What happens to a destination that does not go to the proxy; `None` if it does.
+#[inline(always)]
+pub(crate) fn exempt(
+    ctx: &SockAddrContext,
+    netns: &NetnsKey,
+    pod: &Pod,
+    destination: &Ip,
+    source: &Ip,
+) -> Option<Verdict> {
+    if destination.is_local() {
+        count!(netns, outbound_loopback, *destination, ctx.port());
+        return Some(Verdict::Leave);
+    }
+    if owns(netns, pod, destination) {
+        count!(netns, outbound_own_address, *destination, ctx.port());
+        return Some(Verdict::Leave);
+    }
+    if source.is_none() && !destination.is_v6_link_local() {
+        count!(netns, outbound_no_address, *destination, ctx.port());
+        return Some(refuse(ENETUNREACH));
+    }
+    None
+}
+
+/// Lets the system call fail with this error.
+#[inline(always)]
+pub(crate) fn refuse(error: i32) -> Verdict {
+    // SAFETY: the helper only sets the result of the system call that this program refuses.
+    unsafe { bpf_set_retval(-error) };
+    Verdict::Refuse
 }
 
 /// Where the proxy is reached: its listener accepts on every loopback address. For IPv4 one of 256 is drawn for each
@@ -143,7 +179,7 @@ fn proxy_address(v4: bool) -> Ip {
 #[inline(always)]
 fn was_bound(ctx: &SockAddrContext) -> bool {
     match storage::get(ctx.sock()) {
-        Some(socket) if socket.role == role::APPLICATION && !socket.source.is_none() => {
+        Some(socket) if matches!(socket.role, role::APPLICATION | role::DNS) && !socket.source.is_none() => {
             socket.source = Ip::NONE;
             true
         }

@@ -52,18 +52,22 @@ pub(crate) fn app_sockname6(ctx: SockAddrContext) -> i32 {
 #[inline(always)]
 fn own(ctx: &SockAddrContext, local: Ip) -> Option<Ip> {
     let socket = storage::get(ctx.sock())?;
-    if socket.role != role::APPLICATION || !local.is_loopback() {
+    if !matches!(socket.role, role::APPLICATION | role::DNS) || !local.is_loopback() {
         return None;
     }
     let pod = pod(&netns(ctx))?;
-    Some(if local.is_v4() { pod.ip4 } else { pod.ip6 })
+    Some(if socket.endpoint.ip.is_v4() {
+        pod.ip4
+    } else {
+        pod.ip6
+    })
 }
 
 /// The peer that the socket's owner should see; port 0 keeps the true one.
 #[inline(always)]
 fn peer(socket: &Socket) -> Option<(Ip, u16)> {
     match socket.role {
-        role::APPLICATION => Some((socket.endpoint.ip, socket.endpoint.port as u16)),
+        role::APPLICATION | role::DNS => Some((socket.endpoint.ip, socket.endpoint.port as u16)),
         role::APPLICATION_ACCEPTED => Some((socket.endpoint.ip, 0)),
         role::PROXY_ACCEPTED if !socket.source.is_none() => Some((socket.source, 0)),
         _ => None,

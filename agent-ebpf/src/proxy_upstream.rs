@@ -43,7 +43,11 @@ pub(crate) fn proxy_connect6(ctx: SockAddrContext) -> i32 {
 #[inline(always)]
 fn connect(ctx: &SockAddrContext, netns: &NetnsKey, pod: &Pod, destination: &Ip, bound: &Ip) -> i32 {
     if !ctx.is_tcp() {
-        return ALLOW;
+        return if ctx.is_for_name_server() {
+            mark(ctx, role::PROXY)
+        } else {
+            ALLOW
+        };
     }
     reuse_address(ctx);
     if storage::get(ctx.sock()).is_some_and(|socket| socket.role == role::PROXY_FOR_CLIENT) {
@@ -56,6 +60,12 @@ fn connect(ctx: &SockAddrContext, netns: &NetnsKey, pod: &Pod, destination: &Ip,
     } else {
         role::PROXY
     };
+    mark(ctx, role)
+}
+
+/// Gives a socket of the proxy its role; the system call fails where the kernel has no memory.
+#[inline(always)]
+pub(crate) fn mark(ctx: &SockAddrContext, role: u32) -> i32 {
     match storage::make(ctx.sock()) {
         Some(socket) => {
             socket.role = role;

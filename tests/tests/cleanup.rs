@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
+use agent::datapath::plan::{MAPS, NODE, PROXY};
 use anyhow::{Result, ensure};
 use serde_json::json;
 use tests::moments::Moments;
@@ -41,8 +42,9 @@ fn cleanup_leaves_nothing_in_the_kernel_and_works_twice() -> Result<()> {
     mesh.check()?;
     let pins = Pins::of(&mesh.node);
     let objects = pins.objects()?;
-    // 10 maps; 9 links at the node's root, 7 at the proxy's, 2 of pods, and their programs.
-    assert_eq!(objects.len(), 10 + 2 * (9 + 7 + 2), "{objects:?}");
+    // Links at the node's root, at the proxy's, and of two pods, and their programs.
+    let links = NODE.len() + PROXY.len() + 2;
+    assert_eq!(objects.len(), MAPS.len() + 2 * links, "{objects:?}");
     assert!(mesh.agent.stop()?.success());
     let (code, out, err) = mesh.agent.said(&["cleanup"])?;
     assert_eq!(code, Some(0), "{out}{err}");

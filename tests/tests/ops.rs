@@ -6,6 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
+use agent_common::counters::PodCounters;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use tests::cni::Plugin;
@@ -188,7 +189,8 @@ fn every_metric_is_documented_and_the_formats_keep_their_rules() -> Result<()> {
         r#"meshgate_pod_decisions_total{{namespace="default",pod="a",uid="{}""#,
         pod.uid()
     );
-    assert_eq!(plain.keys(&own).count(), 20, "{own}");
+    let counters = PodCounters::default().fields().count();
+    assert_eq!(plain.keys(&own).count(), counters, "{own}");
     Ok(())
 }
 

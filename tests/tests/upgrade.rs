@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::net::IpAddr;
 
+use agent::datapath::plan::{MAPS, NODE, PROXY};
 use anyhow::{Context, Result};
 use serde_json::json;
 use tests::sys::bpf::Pinned;
@@ -197,7 +198,11 @@ fn links_that_somebody_detached_or_unpinned_are_made_again() -> Result<()> {
             let links = status[links].as_array().into_iter().flatten();
             links.filter(|link| link["attached"] == true).count()
         };
-        assert_eq!((all("node_links"), all("proxy_links")), (9, 7), "{status}");
+        assert_eq!(
+            (all("node_links"), all("proxy_links")),
+            (NODE.len(), PROXY.len()),
+            "{status}"
+        );
         mesh.check()?;
     }
     Ok(())
@@ -233,7 +238,7 @@ fn pins_that_somebody_removes_beside_a_running_agent_are_made_again_at_once() ->
     }
     fs::remove_dir_all(pins.folder())?;
     // Maps, links of the node, of the proxy and of two pods.
-    repaired += 10 + 9 + 7 + 2;
+    repaired += MAPS.len() + NODE.len() + PROXY.len() + 2;
     mesh.agent.wait_for("everything to be made again", |status| {
         (status.repairs["pins"] == repaired).then_some(())
     })?;

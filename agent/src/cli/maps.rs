@@ -66,7 +66,9 @@ pub fn execute(paths: &Paths, format: Format, command: &MapsCommand) -> anyhow::
 
 /// The maps that can be listed: socket storage can be read for one socket only.
 fn listed() -> impl Iterator<Item = &'static str> {
-    MAPS.iter().copied().filter(|name| *name != "SOCKETS")
+    MAPS.iter()
+        .copied()
+        .filter(|name| !["SOCKETS", "ASKED"].contains(name))
 }
 
 fn dump(tables: &Tables, format: Format, name: Option<&str>) -> anyhow::Result<Exit> {

@@ -32,6 +32,8 @@ pub struct PodRow {
     pub netns_cookie: u64,
     /// Connections from outside are captured.
     pub inbound: bool,
+    /// DNS questions go to the proxy.
+    pub dns_capture: bool,
     /// How the application sees the client: `socket` or `wire`.
     pub client_address: &'static str,
     /// Why it is not captured, or its last error.
@@ -106,6 +108,7 @@ pub fn row(entry: &PodEntry) -> PodRow {
         addresses: addresses.iter().map(ToString::to_string).collect(),
         netns_cookie: entry.netns.0,
         inbound: entry.inbound,
+        dns_capture: entry.dns,
         client_address: if entry.wire { "wire" } else { "socket" },
         reason: String::new(),
     }

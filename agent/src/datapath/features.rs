@@ -35,9 +35,14 @@ const SOCK_ADDR: ProgramType = ProgramType::BPF_PROG_TYPE_CGROUP_SOCK_ADDR;
 const SOCK_OPS: ProgramType = ProgramType::BPF_PROG_TYPE_SOCK_OPS;
 const SOCKOPT: ProgramType = ProgramType::BPF_PROG_TYPE_CGROUP_SOCKOPT;
 const CONNECT4: AttachType = AttachType::BPF_CGROUP_INET4_CONNECT;
+const SENDMSG4: AttachType = AttachType::BPF_CGROUP_UDP4_SENDMSG;
 
 /// `bpf_sk_storage_get`.
 const SK_STORAGE_GET: i32 = 107;
+/// `bpf_setsockopt`.
+const SETSOCKOPT: i32 = 49;
+/// `bpf_sk_lookup_udp`.
+const SK_LOOKUP_UDP: i32 = 85;
 /// `bpf_bind`.
 const BIND: i32 = 64;
 /// `bpf_get_netns_cookie`.
@@ -69,6 +74,24 @@ pub const FEATURES: &[Feature] = &[
         "the proxy does not see the pod's address",
     ),
     needed(
+        "sendmsg hooks in cgroups",
+        (4, 18),
+        Probe::Hook(SOCK_ADDR, SENDMSG4),
+        "no DNS capture",
+    ),
+    needed(
+        "look-up of UDP sockets in connect hooks (bpf_sk_lookup_udp)",
+        (5, 0),
+        Probe::Helper(SOCK_ADDR, CONNECT4, SK_LOOKUP_UDP),
+        "no DNS capture where lo has no IPv6",
+    ),
+    needed(
+        "recvmsg hooks in cgroups",
+        (5, 2),
+        Probe::Hook(SOCK_ADDR, AttachType::BPF_CGROUP_UDP4_RECVMSG),
+        "answers to DNS questions come from the proxy in place of the name server",
+    ),
+    needed(
         "getsockopt hooks in cgroups",
         (5, 3),
         Probe::Hook(SOCKOPT, AttachType::BPF_CGROUP_GETSOCKOPT),
@@ -91,6 +114,12 @@ pub const FEATURES: &[Feature] = &[
         (5, 9),
         Probe::Hook(ProgramType::BPF_PROG_TYPE_SK_LOOKUP, AttachType::BPF_SK_LOOKUP),
         "no inbound capture",
+    ),
+    needed(
+        "bpf_setsockopt in sendmsg hooks",
+        (5, 12),
+        Probe::Helper(SOCK_ADDR, SENDMSG4, SETSOCKOPT),
+        "no DNS from sockets that are bound to a device",
     ),
     needed(
         "SO_NETNS_COOKIE",

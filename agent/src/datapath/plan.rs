@@ -15,16 +15,20 @@ const fn program(name: &'static str, hook: AttachType) -> CgroupProgram {
     CgroupProgram { name, hook }
 }
 
-/// At the node's root cgroup, once. `app_connect*` come last: while they are missing nothing is captured, and when they
-/// are there everything that they rely on is.
+/// At the node's root cgroup, once. `app_sendmsg*` and `app_connect*` come last: while they are missing nothing is
+/// captured, and when they are there everything that they rely on is.
 pub const NODE: &[CgroupProgram] = &[
     program("node_sockets", AttachType::BPF_CGROUP_SOCK_OPS),
     program("app_peername4", AttachType::BPF_CGROUP_INET4_GETPEERNAME),
     program("app_peername6", AttachType::BPF_CGROUP_INET6_GETPEERNAME),
     program("app_sockname4", AttachType::BPF_CGROUP_INET4_GETSOCKNAME),
     program("app_sockname6", AttachType::BPF_CGROUP_INET6_GETSOCKNAME),
+    program("app_recvmsg4", AttachType::BPF_CGROUP_UDP4_RECVMSG),
+    program("app_recvmsg6", AttachType::BPF_CGROUP_UDP6_RECVMSG),
     program("app_bind4", AttachType::BPF_CGROUP_INET4_BIND),
     program("app_bind6", AttachType::BPF_CGROUP_INET6_BIND),
+    program("app_sendmsg4", AttachType::BPF_CGROUP_UDP4_SENDMSG),
+    program("app_sendmsg6", AttachType::BPF_CGROUP_UDP6_SENDMSG),
     program("app_connect4", AttachType::BPF_CGROUP_INET4_CONNECT),
     program("app_connect6", AttachType::BPF_CGROUP_INET6_CONNECT),
 ];
@@ -33,6 +37,8 @@ pub const NODE: &[CgroupProgram] = &[
 pub const PROXY: &[CgroupProgram] = &[
     program("proxy_connect4", AttachType::BPF_CGROUP_INET4_CONNECT),
     program("proxy_connect6", AttachType::BPF_CGROUP_INET6_CONNECT),
+    program("proxy_sendmsg4", AttachType::BPF_CGROUP_UDP4_SENDMSG),
+    program("proxy_sendmsg6", AttachType::BPF_CGROUP_UDP6_SENDMSG),
     program("proxy_bind4", AttachType::BPF_CGROUP_INET4_BIND),
     program("proxy_bind6", AttachType::BPF_CGROUP_INET6_BIND),
     program("proxy_setopt", AttachType::BPF_CGROUP_SETSOCKOPT),
@@ -54,5 +60,6 @@ pub const MAPS: &[&str] = &[
     "HANDOVER",
     "TRUSTED",
     "SOCKETS",
+    "ASKED",
     "COUNTERS",
 ];

@@ -36,10 +36,14 @@ pub fn pod(entry: &PodEntry, network: u32) -> Pod {
         trial: agent_common::pod::TRIAL,
         generation: entry.pod.uid.generation(),
         network,
-        flags: if entry.wire { flags::WIRE } else { 0 },
+        flags: flag(entry.wire, flags::WIRE) | flag(entry.dns, flags::DNS),
         ip4: ip(entry.source4),
         ip6: ip(entry.source6),
     }
+}
+
+fn flag(is_set: bool, bit: u32) -> u32 {
+    if is_set { bit } else { 0 }
 }
 
 /// The row of `NAMES`; `changed` are bits of [`agent_common::pod::changed`].
@@ -110,6 +114,7 @@ pub fn entries(
         .map(|(key, name)| {
             let generation = PodUid(text(&name.uid)).generation();
             let pod = pods.get(key).filter(|pod| pod.generation == generation);
+            let has = |bit| pod.is_some_and(|pod| pod.flags & bit != 0);
             PodEntry {
                 pod: PodRef {
                     uid: PodUid(text(&name.uid)),
@@ -124,7 +129,8 @@ pub fn entries(
                 addresses: by_owner.remove(&(key.netns, generation)).unwrap_or_default(),
                 source4: pod.and_then(|pod| source(pod.ip4)),
                 source6: pod.and_then(|pod| source(pod.ip6)),
-                wire: pod.is_some_and(|pod| pod.flags & flags::WIRE != 0),
+                wire: has(flags::WIRE),
+                dns: has(flags::DNS),
                 inbound: name.inbound != 0,
                 enabled: pod.is_some() && name.state == state::ENABLED,
             }
@@ -157,6 +163,7 @@ mod tests {
             source4: Some("10.0.0.1".parse().unwrap()),
             source6: Some("fd00::1".parse().unwrap()),
             wire: true,
+            dns: true,
             inbound: true,
             enabled: true,
         };

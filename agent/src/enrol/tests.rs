@@ -70,6 +70,7 @@ fn entry(name: &str, cookie: u64, enabled: bool) -> PodEntry {
         source6: None,
         addresses: pod.ips,
         wire: false,
+        dns: true,
         inbound: true,
         enabled,
     }

@@ -110,6 +110,12 @@ fn what_lies_ahead_in_each_situation() {
             "attach-7 capture-enabled",
         ),
         (
+            "DNS capture: an entry like any other",
+            enrolled(),
+            wanted_with(|capture| capture.options.dns_capture = false),
+            "capture-enabled",
+        ),
+        (
             "changed while the proxy is asked",
             asking(enrolled()),
             wire(),

@@ -1,0 +1,5 @@
+//! DNS capture: whoever asks a name server is answered by the proxy, in the name server's name.
+
+mod bounds;
+mod scene;
+mod ways;
