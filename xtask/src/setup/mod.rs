@@ -53,6 +53,8 @@ pub(crate) const TESTS: &[Item] = &[
     programs::IP,
     programs::IPTABLES,
     programs::BPFTOOL,
+    programs::DIG,
+    programs::MUSL,
     runtime::ITEM,
     envoy::ITEM,
     promtool::ITEM,

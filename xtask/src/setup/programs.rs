@@ -101,6 +101,26 @@ pub(super) const BPFTOOL: Item = Item {
     by_hand: "install bpftool (in the package linux-tools on some systems)",
 };
 
+pub(super) const DIG: Item = Item {
+    name: "dig",
+    purpose: "tests of DNS capture",
+    find: |_| {
+        find_program("dig")
+            .map(|path| path.display().to_string())
+            .ok_or_else(|| "not found".to_owned())
+    },
+    bring: |workspace| apt::install(workspace, &["bind9-dnsutils"]),
+    by_hand: "install dig (package bind9-dnsutils, bind-utils or bind)",
+};
+
+pub(super) const MUSL: Item = Item {
+    name: "musl-gcc",
+    purpose: "tests of DNS capture with musl's resolver",
+    find: |_| program("musl-gcc", "--version"),
+    bring: |workspace| apt::install(workspace, &["musl-tools"]),
+    by_hand: "install musl with its compiler musl-gcc (package musl-tools or musl)",
+};
+
 pub(super) const DENY: Item = Item {
     name: "cargo-deny",
     purpose: "the licence check in cargo xtask check",

@@ -1,0 +1,3 @@
+module meshgate/tests/resolvers
+
+go 1.21
