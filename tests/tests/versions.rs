@@ -228,8 +228,11 @@ fn pins_of_other_versions_go_if_nothing_uses_them_and_stop_the_agent_otherwise()
     let _servers = mesh.serve()?;
     for version in [0, 999] {
         fs::create_dir_all(folder(&mesh, version).join("maps"))?;
-        let map = Pinned::open(&Pins::of(&mesh.node).folder().join("maps/NETWORKS"))?;
-        map.pin(&folder(&mesh, version).join("maps/OLD"))?;
+        // Of the latter the kernel tells as it does of a link.
+        for name in ["NETWORKS", "COUNTERS"] {
+            let map = Pinned::open(&Pins::of(&mesh.node).folder().join("maps").join(name))?;
+            map.pin(&folder(&mesh, version).join("maps").join(name))?;
+        }
     }
     mesh.agent.restart()?;
     for version in [0, 999] {

@@ -224,6 +224,12 @@ pub fn names(folder: &Path) -> Result<Vec<String>, PinsError> {
     Ok(names)
 }
 
+/// Whether this is the pin of a link, by its folder: of a map the kernel tells in the words that it has for links.
+#[must_use]
+pub fn is_link(pin: &Path) -> bool {
+    pin.components().any(|part| part.as_os_str() == "links")
+}
+
 /// Removes a pin; one that is not there is fine.
 ///
 /// # Errors

@@ -7,7 +7,7 @@ use agent_common::pod::{NetnsKey, PodName};
 use aya::maps::{HashMap, Map, MapData, MapError, MapInfo, loaded_maps};
 use aya::programs::loaded_programs;
 
-use super::pins::{Pins, PinsError, io_error, unpin};
+use super::pins::{Pins, PinsError, io_error, is_link, unpin};
 use super::state::pins_in;
 use crate::sys::bpf;
 
@@ -36,12 +36,12 @@ impl Remnants {
             Vec::new()
         });
         for pin in all.into_iter().filter(|path| path.is_file()) {
-            if let Ok(info) = bpf::get_pinned(&pin).and_then(bpf::link_info) {
-                found.links.insert(info.id);
-                found.programs.insert(info.program);
-                continue;
-            }
-            if let Ok(info) = MapInfo::from_pin(&pin) {
+            if is_link(&pin) {
+                if let Ok(info) = bpf::get_pinned(&pin).and_then(bpf::link_info) {
+                    found.links.insert(info.id);
+                    found.programs.insert(info.program);
+                }
+            } else if let Ok(info) = MapInfo::from_pin(&pin) {
                 found.maps.insert(info.id());
             }
             if pin.ends_with("maps/NAMES") {
@@ -109,7 +109,6 @@ pub fn remove_all(folder: &Path) -> (usize, Vec<PinsError>) {
         Err(error) => return (0, vec![error]),
     };
     // Files before folders, links before maps; deepest folders first, since a folder comes after what is in it.
-    let is_link = |path: &Path| path.components().any(|part| part.as_os_str() == "links");
     all.sort_by_cached_key(|path| {
         let depth = path.components().count();
         (path.is_dir(), !is_link(path), std::cmp::Reverse(depth))

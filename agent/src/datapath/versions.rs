@@ -11,7 +11,7 @@ use std::path::Path;
 use agent_common::ABI_VERSION;
 use agent_core::layout_version::{self, Found, Refusal};
 
-use super::pins::{Pins, PinsError, names};
+use super::pins::{Pins, PinsError, is_link, names};
 use super::plan::MAPS;
 use super::previous::{PREVIOUS, Previous};
 use super::remnants::remove_folder;
@@ -104,7 +104,8 @@ fn found(pins: &Pins) -> Result<Vec<Found>, PinsError> {
             continue;
         };
         let pinned = pins_in(&pins.of_version(version).root())?;
-        let attached = pinned.iter().filter(|pin| is_attached(pin)).count();
+        let links = pinned.iter().filter(|pin| is_link(pin));
+        let attached = links.filter(|pin| is_attached(pin)).count();
         found.push(Found { version, attached });
     }
     Ok(found)

@@ -134,7 +134,8 @@ pub struct LinkInfo {
     pub target: u64,
 }
 
-/// Asks the kernel what a link is attached to; cgroup and netns links only.
+/// Asks the kernel what a link is attached to; cgroup and netns links only. It must be a link: for a map the kernel answers
+/// too, in the same bytes.
 ///
 /// # Errors
 /// What the kernel says; `InvalidData` for links of other kinds.
