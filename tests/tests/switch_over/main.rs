@@ -2,6 +2,7 @@
 
 mod back;
 mod connections;
+mod dns;
 mod pods;
 mod scene;
 mod trouble;
