@@ -168,6 +168,31 @@ fn a_quick_measurement_of_the_plugin_has_the_documented_fields() -> Result<()> {
 }
 
 #[test]
+fn a_quick_measurement_of_questions_has_the_documented_fields() -> Result<()> {
+    if !requires::root("a_quick_measurement_of_questions_has_the_documented_fields") {
+        return Ok(());
+    }
+    let (out, remains) = run("meshgate-bench", &["dns", "--quick", "-o", "json"])?;
+    assert!(remains.is_empty(), "{remains:?}");
+    let report: Value = serde_json::from_str(&out)?;
+    let rows = report["rows"].as_array().context("rows")?;
+    assert_eq!(rows.len(), 4, "{out}");
+    for row in rows {
+        assert!(row["family"].is_string() && row["way"].is_string(), "{row}");
+        for variant in ["iptables", "meshgate", "limit"] {
+            for field in ["median", "min", "max", "cpu_us"] {
+                let figure = &row["variants"][variant][field];
+                assert!(figure.as_f64() > Some(0.0), "{variant} {field}: {row}");
+            }
+        }
+        for field in ["meshgate_to_iptables", "meshgate_to_limit"] {
+            assert!(row[field]["cpu"].is_f64() && row[field]["rate"].is_f64(), "{row}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
 fn a_quick_run_of_sandboxes_has_the_documented_fields() -> Result<()> {
     if !requires::container_runtime("a_quick_run_of_sandboxes_has_the_documented_fields") {
         return Ok(());

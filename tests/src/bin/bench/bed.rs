@@ -65,7 +65,7 @@ pub(crate) enum ProxyKind<'a> {
 
 /// Who keeps the proxy informed. Held for its end.
 #[expect(dead_code, reason = "what it holds lives as long as the bed")]
-enum Control {
+pub(crate) enum Control {
     Agent(Box<Agent>),
     Rules(ZdsServer, Peer),
 }

@@ -6,6 +6,7 @@ mod bed;
 mod cell;
 mod cni;
 mod cri;
+mod dns;
 mod enrol;
 mod figures;
 mod machine;
@@ -57,6 +58,8 @@ enum Subject {
     Agent(agent::Options),
     /// Time that the CNI plugin adds to the start of a pod
     Cni(cni::Options),
+    /// Questions to name servers that the proxy answers
+    Dns(dns::Options),
     /// Time from the agent's start until it is ready, on a node with pods
     Restart(restart::Options),
     /// Time in which a container runtime makes sandboxes, with our plugin and without
@@ -80,6 +83,7 @@ fn main() -> Result<()> {
         Subject::Agent(subject) => agent::run(subject, options.quick)?,
         Subject::Cni(subject) => cni::run(subject, options.quick)?,
         Subject::Restart(subject) => restart::run(subject, options.quick)?,
+        Subject::Dns(subject) => dns::run(subject, options.quick)?,
         Subject::Cri(subject) => cri::run(subject, options.quick)?,
     };
     match options.output {

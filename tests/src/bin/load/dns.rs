@@ -105,6 +105,21 @@ impl Options {
         self.servers.iter().map(told).collect()
     }
 
+    /// Sends one question on a new socket and reads its answer: what a resolver does, and no more.
+    pub(crate) fn ask(&self) -> io::Result<()> {
+        let server = self.servers[0];
+        let (socket, question, mut answer) = (self.socket(server)?, self.question(1), [0; 4096]);
+        if self.way == Way::Messages {
+            socket.send_to(&question, server)?;
+            socket.recv_from(&mut answer)?;
+        } else {
+            socket.connect(server)?;
+            socket.send(&question)?;
+            socket.recv(&mut answer)?;
+        }
+        Ok(())
+    }
+
     fn question(&self, id: u16) -> Vec<u8> {
         let kind = match self.kind {
             Kind::A => A,

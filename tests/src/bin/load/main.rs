@@ -51,6 +51,8 @@ enum Verb {
     Crr(rates::CrrOptions),
     /// Requests and responses on one connection.
     Rr(rates::RrOptions),
+    /// Questions to a name server by UDP and their answers, each on a socket of its own.
+    Questions(rates::QuestionOptions),
     /// As many bytes as possible on one connection.
     Stream(rates::StreamOptions),
     /// Opens many connections and holds them until stdin closes.
@@ -72,6 +74,7 @@ fn main() -> Result<()> {
         Verb::Dns(options) => dns::run(&options),
         Verb::Crr(options) => rates::crr(&options),
         Verb::Rr(options) => rates::rr(&options),
+        Verb::Questions(options) => rates::questions(&options),
         Verb::Stream(options) => rates::stream(&options),
         Verb::Hold(options) => hold::run(&options),
         Verb::Reuse(options) => reuse::run(&options),

@@ -9,6 +9,7 @@ use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use serde_json::json;
 
+use crate::dns;
 use crate::report::Tally;
 use crate::socket::Client;
 
@@ -150,6 +151,33 @@ pub(crate) fn rr(options: &RrOptions) -> Result<()> {
                 tally.failure(&error);
                 break;
             }
+        }
+    }
+    println!("{}", tally.json(began.elapsed()));
+    Ok(())
+}
+
+/// Options of `questions`.
+#[derive(Args, Debug)]
+pub(crate) struct QuestionOptions {
+    #[command(flatten)]
+    until: Until,
+    #[command(flatten)]
+    dns: dns::Options,
+}
+
+pub(crate) fn questions(options: &QuestionOptions) -> Result<()> {
+    let mut tally = Tally::default();
+    options.until.watch();
+    let began = Instant::now();
+    for number in 0.. {
+        if !options.until.goes_on(number, began.elapsed()) {
+            break;
+        }
+        let started = Instant::now();
+        match options.dns.ask() {
+            Ok(()) => tally.success(started.elapsed()),
+            Err(error) => tally.failure(&error),
         }
     }
     println!("{}", tally.json(began.elapsed()));
