@@ -1,91 +1,132 @@
 //! Name servers that an unconnected UDP socket has asked, and how the proxy's answers are told apart.
 //!
 //! Every question goes to one place, the proxy's DNS server on loopback. So that the answer can tell which name server
-//! was asked, the question comes from a loopback address that stands for that server ([`alias`]); the proxy answers
-//! from that same address, and whoever reads the answer finds the server's true address here.
+//! was asked, the question comes from an address that stands for that server ([`Alias`]); the proxy's answer goes back
+//! from that same address, and whoever reads it finds the server's true address here.
 
 use crate::address::Ip;
 
-/// Name servers that a socket can have asked, by IPv4, with their answers still told apart (resolv.conf(5) has three).
+/// Name servers that a socket can have asked with their answers still told apart (resolv.conf(5) has three).
 pub const SLOTS: usize = 8;
-/// The first three bytes of an alias.
-const NET: [u8; 3] = [127, 53, 0];
+/// First two bytes of an IPv4 alias: loopback, so that no other device takes such a packet.
+const NET4: [u8; 2] = [127, 53];
+/// First three words of an IPv6 alias, in network order: 100::/64, which no network forwards (RFC 6666), since IPv6 has one
+/// loopback address only.
+const NET6: [u32; 3] = [0x0100_0000_u32.to_be(), 0, 0x53_u32.to_be()];
 
 /// Value of socket storage `ASKED`. Dies with its socket.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Asked {
-    /// IPv4 name servers in network order, in the slots that their aliases name; 0 is none.
-    pub servers4: [u32; SLOTS],
-    /// The slot that was given last, plus one.
+    /// Name servers, in the slots that their aliases name; free ones are none.
+    pub servers: [Ip; SLOTS],
+    /// The slot that is given next.
     pub next: u32,
-    /// The IPv4 name server that was asked last: for answers without an alias.
+    /// The slot of the IPv4 name server that was asked last: for answers without an alias.
     pub last4: u32,
-    /// The IPv6 name server that was asked last. IPv6 has one loopback address, hence no aliases.
-    pub last6: Ip,
+    /// The same for IPv6.
+    pub last6: u32,
 }
 
 impl Asked {
-    /// Remembers an IPv4 name server and returns its slot. The oldest one makes room.
+    /// Remembers a name server and returns its slot. The oldest one makes room.
     #[inline(always)]
-    pub fn ask4(&mut self, server: u32) -> usize {
-        self.last4 = server;
+    pub fn ask(&mut self, server: &Ip) -> usize {
+        let slot = self.slot(server);
+        let last = if server.is_v4() {
+            &mut self.last4
+        } else {
+            &mut self.last6
+        };
+        *last = slot as u32;
+        slot
+    }
+
+    #[inline(always)]
+    fn slot(&mut self, server: &Ip) -> usize {
         let mut slot = 0;
         while slot < SLOTS {
-            if self.servers4[slot] == server {
+            if self.servers[slot].same(server) {
                 return slot;
             }
             slot += 1;
         }
         let slot = self.next as usize % SLOTS;
         self.next = slot as u32 + 1;
-        self.servers4[slot] = server;
+        self.servers[slot] = *server;
         slot
     }
 
-    /// The name server that is meant by an answer from this loopback address; `None` if none was asked.
+    /// The name server that is meant by an answer from this address; `None` if none was asked.
     #[inline(always)]
     #[must_use]
     pub fn answerer(&self, from: &Ip) -> Option<Ip> {
-        if !from.is_v4() {
-            return (!self.last6.is_none()).then_some(self.last6);
-        }
-        let server = if is_alias(from) {
-            self.servers4[slot_of(from)]
-        } else {
-            self.last4
+        let slot = match Alias::read(from) {
+            Some(alias) => alias.slot,
+            None if from.is_loopback() && from.is_v4() => self.last4 as usize,
+            None if from.is_loopback() => self.last6 as usize,
+            None => return None,
         };
-        (server != 0).then(|| Ip::from_v4_word(server))
+        let server = self.servers[slot % SLOTS];
+        (!server.is_none()).then_some(server)
     }
 }
 
-/// The loopback address that stands for the name server in this slot.
-#[inline(always)]
-#[must_use]
-pub const fn alias(slot: usize) -> Ip {
-    Ip::from_v4_word(u32::from_ne_bytes([NET[0], NET[1], NET[2], slot as u8 + 1]))
+/// An address from which a question comes, in place of the asking socket's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Alias {
+    /// The slot of the name server that is asked.
+    pub slot: usize,
+    /// The socket is bound to the pod's address, and gets answers nowhere else.
+    pub is_pods: bool,
 }
 
-/// Whether an address stands for a name server.
-#[inline(always)]
-#[must_use]
-pub const fn is_alias(ip: &Ip) -> bool {
-    let last = ip.octets[15] as usize;
-    ip.is_v4()
-        && ip.octets[12] == NET[0]
-        && ip.octets[13] == NET[1]
-        && ip.octets[14] == NET[2]
-        && last >= 1
-        && last <= SLOTS
+impl Alias {
+    /// As an address of this family.
+    #[inline(always)]
+    #[must_use]
+    pub const fn address(self, v4: bool) -> Ip {
+        let (home, number) = (self.is_pods as u8, self.slot as u8 + 1);
+        if v4 {
+            Ip::from_v4_word(u32::from_ne_bytes([NET4[0], NET4[1], home, number]))
+        } else {
+            Ip::from_words([
+                NET6[0],
+                NET6[1],
+                NET6[2],
+                u32::from_ne_bytes([0, home, 0, number]),
+            ])
+        }
+    }
+
+    /// What an address stands for, if it is an alias.
+    #[inline(always)]
+    #[must_use]
+    pub const fn read(ip: &Ip) -> Option<Self> {
+        let (words, bytes) = (ip.words(), &ip.octets);
+        let home = if ip.is_v4() && bytes[12] == NET4[0] && bytes[13] == NET4[1] {
+            bytes[14]
+        } else if words[0] == NET6[0]
+            && words[1] == NET6[1]
+            && words[2] == NET6[2]
+            && bytes[12] | bytes[14] == 0
+        {
+            bytes[13]
+        } else {
+            return None;
+        };
+        let number = bytes[15] as usize;
+        if home > 1 || number == 0 || number > SLOTS {
+            return None;
+        }
+        Some(Self {
+            slot: number - 1,
+            is_pods: home == 1,
+        })
+    }
 }
 
-/// The slot that an alias stands for.
-#[inline(always)]
-const fn slot_of(alias: &Ip) -> usize {
-    (alias.octets[15] as usize).wrapping_sub(1) % SLOTS
-}
-
-const _: () = assert!(SLOTS.is_power_of_two() && size_of::<Asked>() == 4 * SLOTS + 24);
+const _: () = assert!(SLOTS.is_power_of_two() && size_of::<Asked>() == 16 * SLOTS + 12);
 crate::plain_bytes!(Asked);
 
 #[cfg(test)]
@@ -98,35 +139,40 @@ mod tests {
         text.parse::<IpAddr>().unwrap().into()
     }
 
-    fn word(text: &str) -> u32 {
-        ip(text).words()[3]
+    fn alias(slot: usize) -> Alias {
+        Alias { slot, is_pods: false }
     }
 
     #[test]
     fn each_server_answers_by_its_own_alias_however_often_it_is_asked() {
         let mut asked = Asked::default();
-        let servers = ["10.0.0.1", "10.0.0.2", "10.0.0.3"];
+        let servers = ["10.0.0.1", "fd00::1", "10.0.0.2", "fd00::2"];
         for _ in 0..3 {
             for (slot, server) in servers.iter().enumerate() {
-                assert_eq!(asked.ask4(word(server)), slot);
+                assert_eq!(asked.ask(&ip(server)), slot);
             }
         }
         for (slot, server) in servers.iter().enumerate() {
-            assert_eq!(asked.answerer(&alias(slot)), Some(ip(server)));
+            for (v4, is_pods) in [(true, false), (true, true), (false, false), (false, true)] {
+                let from = Alias { slot, is_pods }.address(v4);
+                assert_eq!(asked.answerer(&from), Some(ip(server)));
+            }
         }
-        assert_eq!(asked.answerer(&alias(5)), None);
+        assert_eq!(asked.answerer(&alias(5).address(true)), None);
     }
 
     #[test]
     fn the_oldest_server_makes_room() {
         let mut asked = Asked::default();
-        let server = |number: usize| word(&format!("10.0.0.{number}"));
         for number in 1..=SLOTS + 1 {
-            asked.ask4(server(number));
+            asked.ask(&ip(&format!("10.0.0.{number}")));
         }
-        assert_eq!(asked.answerer(&alias(0)), Some(ip("10.0.0.9")));
-        assert_eq!(asked.answerer(&alias(1)), Some(ip("10.0.0.2")));
-        assert_eq!(asked.ask4(server(1)), 1);
+        let answerer = |slot| asked.answerer(&alias(slot).address(true));
+        assert_eq!(
+            (answerer(0), answerer(1)),
+            (Some(ip("10.0.0.9")), Some(ip("10.0.0.2")))
+        );
+        assert_eq!(asked.ask(&ip("10.0.0.1")), 1);
     }
 
     #[test]
@@ -135,27 +181,42 @@ mod tests {
         for from in ["127.0.0.1", "::1"] {
             assert_eq!(asked.answerer(&ip(from)), None);
         }
-        asked.ask4(word("10.0.0.1"));
-        asked.ask4(word("10.0.0.2"));
-        asked.last6 = ip("fd00::53");
+        for server in ["10.0.0.1", "10.0.0.2", "fd00::53"] {
+            asked.ask(&ip(server));
+        }
         assert_eq!(asked.answerer(&ip("127.0.0.1")), Some(ip("10.0.0.2")));
         assert_eq!(asked.answerer(&ip("::1")), Some(ip("fd00::53")));
+        assert_eq!(asked.answerer(&ip("10.0.0.1")), None);
     }
 
     #[test]
-    fn only_addresses_of_slots_are_aliases() {
+    fn aliases_are_read_as_they_are_written_and_nothing_else_is_one() {
         for slot in 0..SLOTS {
-            assert!(is_alias(&alias(slot)) && alias(slot).is_loopback());
+            for (v4, is_pods) in [(true, false), (true, true), (false, false), (false, true)] {
+                let alias = Alias { slot, is_pods };
+                assert_eq!(Alias::read(&alias.address(v4)), Some(alias));
+                assert_eq!(alias.address(v4).is_v4(), v4);
+            }
+        }
+        for (alias, text) in [
+            (alias(0).address(true), "127.53.0.1"),
+            (alias(2).address(false), "100::53:0:3"),
+        ] {
+            assert_eq!(alias, ip(text));
         }
         for other in [
             "127.0.0.1",
             "127.53.0.0",
             "127.53.0.9",
-            "127.53.1.1",
+            "127.53.2.1",
             "127.15.0.1",
             "::1",
+            "100::53:2:1",
+            "100::53:0:9",
+            "100::53:100:1",
+            "100::54:0:1",
         ] {
-            assert!(!is_alias(&ip(other)), "{other}");
+            assert_eq!(Alias::read(&ip(other)), None, "{other}");
         }
     }
 }

@@ -228,6 +228,16 @@ pub(crate) trait Asked {
         write!((*self.raw()).msg_src_ip4, ip.words()[3]);
     }
 
+    /// Replaces the source address of an IPv6 message.
+    #[inline(always)]
+    fn set_source6(&self, ip: &Ip) {
+        let (ctx, words) = (self.raw(), ip.words());
+        write!((*ctx).msg_src_ip6[0], words[0]);
+        write!((*ctx).msg_src_ip6[1], words[1]);
+        write!((*ctx).msg_src_ip6[2], words[2]);
+        write!((*ctx).msg_src_ip6[3], words[3]);
+    }
+
     /// Whether the socket is bound to a device other than `lo`.
     #[inline(always)]
     fn is_bound_to_device(&self) -> bool {

@@ -5,7 +5,7 @@
 //! proxy answers from that address ([`agent_common::dns`]). Where nobody listens nothing is sent elsewhere.
 
 use agent_common::address::Ip;
-use agent_common::dns;
+use agent_common::dns::Alias;
 use agent_common::flow::role;
 use agent_common::pod::{NetnsKey, Pod, flags};
 use agent_common::ports;
@@ -38,14 +38,12 @@ pub(crate) fn app_sendmsg4(ctx: SockAddrContext) -> i32 {
         Verdict::Leave => ALLOW,
         Verdict::Refuse => DENY,
         Verdict::Capture(proxy, port) => {
-            let Some(asked) = storage::make_asked(ctx.sock()) else {
-                count!(&netns, dns_no_memory);
+            let Some(slot) = remember(&ctx, &netns, &server) else {
                 return DENY;
             };
-            let slot = asked.ask4(server.words()[3]);
-            // A socket that is bound to an address gets answers there only.
-            if ctx.bound4().words()[3] == 0 {
-                ctx.set_source4(&dns::alias(slot));
+            let bound = ctx.bound4();
+            if let Some(alias) = alias(&ctx, slot, bound.words()[3] == 0, bound.same(&pod.ip4)) {
+                ctx.set_source4(&alias.address(true));
             }
             ctx.set_ip4(&proxy);
             ctx.set_port(port);
@@ -66,16 +64,35 @@ pub(crate) fn app_sendmsg6(ctx: SockAddrContext) -> i32 {
         Verdict::Leave => ALLOW,
         Verdict::Refuse => DENY,
         Verdict::Capture(proxy, port) => {
-            let Some(asked) = storage::make_asked(ctx.sock()) else {
-                count!(&netns, dns_no_memory);
+            let Some(slot) = remember(&ctx, &netns, &server) else {
                 return DENY;
             };
-            asked.last6 = server;
+            let bound = ctx.bound6();
+            if let Some(alias) = alias(&ctx, slot, bound.is_none(), bound.same(&pod.ip6)) {
+                ctx.set_source6(&alias.address(false));
+            }
             ctx.set_ip6(&proxy);
             ctx.set_port(port);
             ALLOW
         }
     }
+}
+
+/// Keeps the name server that a socket asks, and returns its slot.
+#[inline(always)]
+fn remember(ctx: &SockAddrContext, netns: &NetnsKey, server: &Ip) -> Option<usize> {
+    let asked = storage::make_asked(ctx.sock());
+    if asked.is_none() {
+        count!(netns, dns_no_memory);
+    }
+    Some(asked?.ask(server))
+}
+
+/// The source of a question; none where the answer must come to the socket's own address and from the proxy's: it is
+/// connected, or bound to an address that the proxy's side does not know.
+#[inline(always)]
+fn alias(ctx: &SockAddrContext, slot: usize, is_unbound: bool, is_pods: bool) -> Option<Alias> {
+    (ctx.peer_port() == 0 && (is_unbound || is_pods)).then_some(Alias { slot, is_pods })
 }
 
 /// Decides about a message to a name server.
@@ -184,11 +201,8 @@ pub(crate) fn app_recvmsg6(ctx: SockAddrContext) -> i32 {
 /// The name server that an answer of the proxy's DNS server is meant to be from.
 #[inline(always)]
 fn answerer(ctx: &SockAddrContext, from: &Ip) -> Option<Ip> {
-    if !from.is_loopback() {
-        return None;
-    }
     let server = match storage::get(ctx.sock()) {
-        Some(socket) if socket.role == role::DNS => socket.endpoint.ip,
+        Some(socket) if socket.role == role::DNS && from.is_loopback() => socket.endpoint.ip,
         _ => storage::asked(ctx.sock())?.answerer(from)?,
     };
     let netns = netns(ctx);
@@ -202,8 +216,13 @@ pub(crate) fn proxy_sendmsg4(ctx: SockAddrContext) -> i32 {
         return mark(&ctx, role::PROXY);
     }
     let to = ctx.ip4();
-    if dns::is_alias(&to) && ctx.own_port() == ports::DNS {
+    if let Some(alias) = answered(&ctx, &to) {
         ctx.set_source4(&to);
+        if alias.is_pods
+            && let Some(pod) = pod(&netns(&ctx))
+        {
+            ctx.set_ip4(&pod.ip4);
+        }
     }
     ALLOW
 }
@@ -213,5 +232,20 @@ pub(crate) fn proxy_sendmsg6(ctx: SockAddrContext) -> i32 {
     if ctx.is_for_name_server() {
         return mark(&ctx, role::PROXY);
     }
+    let to = ctx.ip6();
+    if let Some(alias) = answered(&ctx, &to) {
+        ctx.set_source6(&to);
+        let home = match pod(&netns(&ctx)) {
+            Some(pod) if alias.is_pods => pod.ip6,
+            _ => Ip::from_words(LOOPBACK6),
+        };
+        ctx.set_ip6(&home);
+    }
     ALLOW
+}
+
+/// The alias that the proxy's DNS server answers to, if this is such an answer.
+#[inline(always)]
+fn answered(ctx: &SockAddrContext, to: &Ip) -> Option<Alias> {
+    Alias::read(to).filter(|_| ctx.own_port() == ports::DNS)
 }

@@ -56,11 +56,12 @@ fn own(ctx: &SockAddrContext, local: Ip) -> Option<Ip> {
         return None;
     }
     let pod = pod(&netns(ctx))?;
-    Some(if socket.endpoint.ip.is_v4() {
+    let own = if socket.endpoint.ip.is_v4() {
         pod.ip4
     } else {
         pod.ip6
-    })
+    };
+    (!own.is_none()).then_some(own)
 }
 
 /// The peer that the socket's owner should see; port 0 keeps the true one.

@@ -62,23 +62,37 @@ fn one_socket_asks_several_servers_and_each_answers_for_itself() -> Result<()> {
     let scene = Scene::new(Some("true"), "false")?;
     let x = scene.node.subnet();
     let [v4, v6, mapped] = scene.addresses();
-    let more = [format!("10.{x}.9.9:53"), "192.0.2.53:53".to_owned()];
-    let (more, third) = (
-        [more[0].as_str(), more[1].as_str()],
-        format!("[::ffff:10.{x}.9.9]:53"),
-    );
-    for servers in [
-        &[v4.as_str(), more[0], more[1], more[0], v4.as_str()] as &[&str],
-        &[mapped.as_str(), v6.as_str(), third.as_str()],
+    // Only the proxy answers in the name of these.
+    let (far4, far6) = (format!("10.{x}.9.9:53"), format!("[fd00:{x}::9:9]:53"));
+    let far_mapped = format!("[::ffff:10.{x}.9.9]:53");
+    let (own4, own6) = (scene.client.v4(), scene.client.v6());
+    for (servers, binds) in [
+        (
+            [&v4, &far4, "192.0.2.53:53", &far4, &v4],
+            ["0.0.0.0:4055".to_owned(), format!("{own4}:0")],
+        ),
+        (
+            [&v6, &far6, "[2001:db8::53]:53", &far6, &v6],
+            ["[::]:4056".to_owned(), format!("[{own6}]:0")],
+        ),
+        (
+            [&mapped, &v6, &far_mapped, &far6, &v6],
+            ["[::]:4057".to_owned(), "[::]:0".to_owned()],
+        ),
     ] {
-        for (told, server) in scene.ask(servers, &["--way", "messages"])?.iter().zip(servers) {
-            assert_eq!(
-                (&told["asked"], &told["from"]),
-                (&json!("ok"), &json!(server)),
-                "{told}"
-            );
+        for bind in [None, Some(&binds[0]), Some(&binds[1])] {
+            let bind = bind.map_or(Vec::new(), |at| vec!["--bind", at]);
+            let told = scene.ask(&servers, &[&["--way", "messages"], &bind[..]].concat())?;
+            for (told, server) in told.iter().zip(servers) {
+                assert_eq!(
+                    (&told["asked"], &told["from"]),
+                    (&json!("ok"), &json!(server)),
+                    "{bind:?} {told}"
+                );
+            }
         }
     }
+    assert_eq!(scene.servers.asked(), []);
     Ok(())
 }
 
