@@ -27,11 +27,11 @@ macro_rules! counters {
 counters! {
     /// Connects of an application that were sent to the proxy.
     outbound_captured,
-    /// Connects to loopback or an unspecified address: left alone.
+    /// Connects, and messages to name servers, to loopback or an unspecified address: left alone.
     outbound_loopback,
-    /// Connects to one of the pod's own addresses: left alone.
+    /// Connects, and messages to name servers, to one of the pod's own addresses: left alone.
     outbound_own_address,
-    /// Connects refused (ENETUNREACH): the pod has no address of that family.
+    /// Connects, and messages to name servers, refused (ENETUNREACH): the pod has no address of that family.
     outbound_no_address,
     /// Connects refused (EPERM): the socket is bound to a device that it cannot be freed from.
     outbound_device,

@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use serde_json::json;
 use tests::dns::{NameServer, Zone};
 use tests::spec::Families;
-use tests::{PodSpec, requires};
+use tests::{Maps, PodSpec, requires};
 
 use crate::scene::{CAPTURE, Scene, own};
 
@@ -81,6 +81,30 @@ fn the_annotation_switches_it_while_the_pod_runs() -> Result<()> {
             }
         }
     }
+    Ok(())
+}
+
+#[test]
+fn it_goes_on_without_the_agent_and_when_it_comes_back() -> Result<()> {
+    if !requires::root("it_goes_on_without_the_agent_and_when_it_comes_back") {
+        return Ok(());
+    }
+    let mut scene = Scene::new(Some("true"), "false")?;
+    let answered = |scene: &Scene| -> Result<()> {
+        for server in scene.addresses() {
+            let told = scene.ask(&[&server], &["--way", "messages"])?;
+            assert_eq!(told[0]["first"], json!(Zone::MESH.v4), "{server}: {told:?}");
+        }
+        Ok(())
+    };
+    let flags = Maps::of(&scene.node).dump("PODS")?;
+    scene.agent.kill9();
+    answered(&scene)?;
+    scene.agent.restart()?;
+    scene.agent.wait_for_pod_state(scene.client.uid(), "enabled")?;
+    answered(&scene)?;
+    assert_eq!(Maps::of(&scene.node).dump("PODS")?, flags);
+    assert_eq!(scene.servers.asked(), []);
     Ok(())
 }
 
