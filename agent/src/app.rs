@@ -44,6 +44,7 @@ use crate::source::events::{KubeEvents, NoEvents};
 use crate::source::file::FileSource;
 use crate::source::kube::KubeSource;
 use crate::source::status::{KubeStatus, NoStatus};
+use crate::sys;
 use crate::zds::{self, Zds};
 use account::Account;
 use end::End;
@@ -326,6 +327,7 @@ async fn start(
     let ready = paths.run_dir.join("ready");
     std::fs::write(&ready, []).with_context(|| format!("writing {}", ready.display()))?;
     println!("ready");
+    sys::memory::trim();
     end.prepare().await;
     std::future::pending().await
 }
