@@ -132,12 +132,20 @@ impl Report {
     /// Reads the account; `None` if there is none.
     ///
     /// # Errors
-    /// When the file cannot be read or is not one.
+    /// When the file cannot be read or is not one; names it.
     pub fn read(run_dir: &Path) -> io::Result<Option<Self>> {
-        match std::fs::read(path(run_dir)) {
+        let path = path(run_dir);
+        let read = std::fs::read(&path).and_then(|bytes| Ok(serde_json::from_slice(&bytes)?));
+        match read {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error),
-            Ok(bytes) => serde_json::from_slice(&bytes).map(Some).map_err(io::Error::other),
+            Err(error) => {
+                let told = format!(
+                    "reading {}: {error}; remove it: a running agent writes it again",
+                    path.display()
+                );
+                Err(io::Error::new(error.kind(), told))
+            }
+            Ok(report) => Ok(Some(report)),
         }
     }
 

@@ -135,6 +135,13 @@ fn a_run_dir_that_cannot_be_written_is_told_and_stops_no_capture() -> Result<()>
     mesh.node.apply(&[&joining])?;
     mesh.proxy.wait_for_pod(&joining)?;
     mesh.check()?;
+    for verb in ["status", "pods"] {
+        let (code, _, told) = mesh.agent.said(&[verb])?;
+        assert!(
+            code == Some(1) && told.contains(&format!("{}: Is a directory", status.display())),
+            "{verb}: {told}"
+        );
+    }
     fs::remove_dir(&status)?;
     assert!(mesh.agent.log().contains("status.json"), "{}", mesh.agent.log());
     // At its start.

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use agent_core::entry::PodEntry;
-use anyhow::Context;
 use serde::Serialize;
 
 use super::Exit;
@@ -63,8 +62,7 @@ pub fn rows(paths: &Paths) -> anyhow::Result<Vec<PodRow>> {
         Err(TablesError::NotPinned { .. }) => Vec::new(),
         tables => tables?.entries()?,
     };
-    let report = Report::read(&paths.run_dir)
-        .with_context(|| format!("reading {}", crate::report::path(&paths.run_dir).display()))?;
+    let report = Report::read(&paths.run_dir)?;
     Ok(merge(&captured, report.unwrap_or_default()))
 }
 
