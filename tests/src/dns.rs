@@ -89,7 +89,7 @@ pub struct Answer {
     pub code: u8,
     /// Records.
     pub count: u16,
-    /// The last four bytes of the first record, which are an IPv4 address if it is of type A.
+    /// The first four bytes of the first record, which are an IPv4 address if it is of type A.
     pub first: Option<Ipv4Addr>,
 }
 
@@ -97,21 +97,24 @@ impl Answer {
     /// Reads a message; `None` if it is no answer.
     #[must_use]
     pub fn read(message: &[u8]) -> Option<Self> {
-        let flags = word(message, 2)?;
+        let (id, flags, count) = (word(message, 0)?, word(message, 2)?, word(message, 6)?);
         let (_, at) = name(message, HEADER)?;
-        let count = word(message, 6)?;
-        // A pointer to the name, type, class, time to live, length.
-        let data = at + 4 + 12;
-        let first = message.get(data..data + 4).filter(|_| count > 0);
-        let first = first.map(|bytes| Ipv4Addr::new(bytes[0], bytes[1], bytes[2], bytes[3]));
         (flags & 0x8000 != 0).then_some(Self {
-            id: word(message, 0)?,
+            id,
             is_cut: flags & 0x0200 != 0,
             code: (flags & 0xf) as u8,
             count,
-            first,
+            first: first(message, at + 4).filter(|_| count > 0),
         })
     }
+}
+
+/// The first four bytes of the record that begins here.
+fn first(message: &[u8], at: usize) -> Option<Ipv4Addr> {
+    // After its name come type, class, time to live and length.
+    let data = after_name(message, at)? + 10;
+    let bytes = message.get(data..data + 4)?;
+    Some(Ipv4Addr::new(bytes[0], bytes[1], bytes[2], bytes[3]))
 }
 
 /// Names below a domain, all with the same addresses: `big` has many, and `_http._tcp` is a service.
@@ -229,6 +232,17 @@ fn name(message: &[u8], mut at: usize) -> Option<(String, usize)> {
         let label = message.get(at..at + length)?;
         labels.push(String::from_utf8_lossy(label).to_ascii_lowercase());
         at += length;
+    }
+}
+
+/// Where a name ends that may point elsewhere (RFC 1035, 4.1.4).
+fn after_name(message: &[u8], mut at: usize) -> Option<usize> {
+    loop {
+        match *message.get(at)? {
+            0 => return Some(at + 1),
+            0xc0.. => return Some(at + 2),
+            length => at += 1 + usize::from(length),
+        }
     }
 }
 

@@ -2,7 +2,9 @@
 //! `testing` feature), and what istiod would tell it from a file.
 
 use std::fs::{self, File};
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::Result;
 use rustix::process::Signal;
@@ -25,6 +27,17 @@ pub struct Workload<'a> {
     pub mesh: bool,
 }
 
+/// What it knows of names.
+#[derive(Clone, Copy, Debug)]
+pub struct Names<'a> {
+    /// Whom it asks for names that are not of the mesh: in its `/etc/resolv.conf`.
+    pub name_server: IpAddr,
+    /// A service of the mesh, by its name in namespace `default`.
+    pub service: &'a str,
+    /// The service's addresses.
+    pub vips: [IpAddr; 2],
+}
+
 /// A ztunnel that runs.
 #[derive(Debug)]
 pub struct Ztunnel {
@@ -40,6 +53,20 @@ impl Ztunnel {
     /// # Errors
     /// When it cannot be started.
     pub fn start(node: &Node, name: &str, program: &Path, workloads: &[Workload<'_>]) -> Result<Self> {
+        Self::start_with(node, name, program, workloads, None)
+    }
+
+    /// Like [`Ztunnel::start`], with names that it knows.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn start_with(
+        node: &Node,
+        name: &str,
+        program: &Path,
+        workloads: &[Workload<'_>],
+        names: Option<Names<'_>>,
+    ) -> Result<Self> {
         let pod = node.pod_with(
             PodSpec::new(name)
                 .namespace("istio-system")
@@ -50,11 +77,21 @@ impl Ztunnel {
             node.run_dir().join(format!("{name}.log")),
         );
         let entries: Vec<Value> = workloads.iter().map(|workload| entry(node, *workload)).collect();
-        fs::write(&file, serde_saphyr::to_string(&json!({ "workloads": entries }))?)?;
+        let services: Vec<Value> = names.iter().map(service).collect();
+        let told = json!({ "workloads": entries, "services": services });
+        fs::write(&file, serde_saphyr::to_string(&told)?)?;
         let output = File::create(&log)?;
-        let mut command = pod.command(program)?;
+        let mut command = match names {
+            None => pod.command(program)?,
+            Some(names) => {
+                let resolv = node.run_dir().join(format!("{name}.resolv.conf"));
+                fs::write(&resolv, format!("nameserver {}\n", names.name_server))?;
+                resolving(&pod, &resolv, program)?
+            }
+        };
         command
             .env_clear()
+            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
             .env("FAKE_CA", "true")
             .env("XDS_ADDRESS", "")
             .env("LOCAL_XDS_PATH", &file);
@@ -96,6 +133,30 @@ impl Ztunnel {
         self.process.signal(Signal::TERM)?;
         self.process.wait().map(drop)
     }
+}
+
+/// A program with this `/etc/resolv.conf`.
+fn resolving(pod: &Pod, resolv: &Path, program: &Path) -> Result<Command> {
+    let script = format!(
+        "mount --bind {} /etc/resolv.conf && exec \"$@\"",
+        resolv.display()
+    );
+    let mut command = pod.command(Path::new("unshare"))?;
+    command.args(["--mount", "sh", "-c", &script, "sh"]).arg(program);
+    Ok(command)
+}
+
+/// A service of ztunnel's local file.
+fn service(names: &Names<'_>) -> Value {
+    json!({
+        "name": names.service,
+        "namespace": "default",
+        "hostname": format!("{}.default.svc.cluster.local", names.service),
+        "vips": names.vips.map(|vip| format!("/{vip}")),
+        "ports": {},
+        "subjectAltNames": [],
+        "canonical": true,
+    })
 }
 
 /// A workload of ztunnel's local file.

@@ -4,3 +4,4 @@ mod bounds;
 mod resolvers;
 mod scene;
 mod ways;
+mod ztunnel;
