@@ -10,11 +10,11 @@ pub const HBONE: u16 = 15008;
 pub const DNS: u16 = 15053;
 /// Where DNS servers listen, and what is captured as DNS.
 pub const NAME_SERVER: u16 = 53;
-/// Whether only the proxy may listen on this port in an enrolled pod.
+/// Whether only the proxy may bind to this port in an enrolled pod, by TCP; by UDP it is [`DNS`] alone.
 #[inline(always)]
 #[must_use]
 pub const fn is_proxys(port: u16) -> bool {
-    matches!(port, OUTBOUND | INBOUND | HBONE)
+    matches!(port, OUTBOUND | INBOUND | HBONE | DNS)
 }
 
 /// Mark of a pod's connection whose answers must come back to the proxy (`wire` mode only).

@@ -5,7 +5,6 @@
 //! the application starts. With SO_REUSEADDR bind() ignores it; a second listener still gets EADDRINUSE (socket(7)).
 
 use agent_common::flow::role;
-use agent_common::ports;
 use aya_ebpf::helpers::bpf_set_retval;
 use aya_ebpf::macros::cgroup_sock_addr;
 use aya_ebpf::programs::SockAddrContext;
@@ -28,15 +27,17 @@ pub(crate) fn app_bind6(ctx: SockAddrContext) -> i32 {
 
 #[inline(always)]
 fn bind(ctx: &SockAddrContext) -> i32 {
-    let port = ctx.port();
-    if !ctx.is_tcp() || port == 0 || pod(&netns(ctx)).is_none() {
+    let is_proxys = ctx.is_for_proxys_port();
+    if !(ctx.is_tcp() || is_proxys) || ctx.port() == 0 || pod(&netns(ctx)).is_none() {
         return ALLOW;
     }
-    if ports::is_proxys(port) && storage::get(ctx.sock()).is_none_or(|socket| socket.role != role::PROXY) {
+    if is_proxys && storage::get(ctx.sock()).is_none_or(|socket| socket.role != role::PROXY) {
         // SAFETY: the helper only sets the result of the system call that this program refuses.
         unsafe { bpf_set_retval(-EADDRINUSE) };
         return DENY;
     }
-    reuse_address(ctx);
+    if ctx.is_tcp() {
+        reuse_address(ctx);
+    }
     ALLOW
 }

@@ -176,6 +176,17 @@ pub(crate) trait Asked {
         self.port() == ports::NAME_SERVER && (self.is_tcp() || read!((*self.raw()).protocol) == UDP)
     }
 
+    /// Whether the port asked for is the proxy's.
+    #[inline(always)]
+    fn is_for_proxys_port(&self) -> bool {
+        let port = self.port();
+        if self.is_tcp() {
+            ports::is_proxys(port)
+        } else {
+            port == ports::DNS && read!((*self.raw()).protocol) == UDP
+        }
+    }
+
     /// The port asked for, in host order.
     #[inline(always)]
     fn port(&self) -> u16 {

@@ -112,10 +112,7 @@ enum Speaker {
 /// Finds out whether the proxy binds to the address of a client.
 #[inline(always)]
 fn speaks_for(ctx: &SockAddrContext, client: &Ip) -> Speaker {
-    if !ctx.is_tcp() {
-        return Speaker::Itself;
-    }
-    if ports::is_proxys(ctx.port()) {
+    if ctx.is_for_proxys_port() {
         // A listener, maybe in a pod that is not captured yet: `app_bind` lets only the proxy's pass.
         return match storage::make(ctx.sock()) {
             Some(socket) => {
@@ -125,7 +122,7 @@ fn speaks_for(ctx: &SockAddrContext, client: &Ip) -> Speaker {
             None => Speaker::NoMemory,
         };
     }
-    if ctx.port() != 0 || client.is_local() {
+    if !ctx.is_tcp() || ctx.port() != 0 || client.is_local() {
         return Speaker::Itself;
     }
     let netns = netns(ctx);

@@ -2,6 +2,7 @@
 //! because only here a fake is needed.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::net::IpAddr;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::PathBuf;
@@ -212,6 +213,30 @@ pub trait FindNetns: Send {
     /// # Errors
     /// When the namespaces found belong to somebody else: none of them owns an address of the pod.
     fn find(&mut self, pod: &PodRef, addresses: &[IpAddr]) -> Result<Option<Netns>, PortError>;
+
+    /// The pod's processes that hold ports of the proxy's, one for each port.
+    fn holders(&mut self, pod: &PodRef) -> Vec<PortHolder>;
+}
+
+/// A process of a pod that holds a port of the proxy's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PortHolder {
+    /// The port.
+    pub port: u16,
+    /// Its process id, as the agent sees it.
+    pub pid: u32,
+    /// Its name.
+    pub name: String,
+}
+
+impl fmt::Display for PortHolder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { port, pid, name } = self;
+        write!(
+            f,
+            "port {port}, which is the proxy's, is held by process {pid} ({name}): let it use another one"
+        )
+    }
 }
 
 /// Borrow of a namespace's descriptor.

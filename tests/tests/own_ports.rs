@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use anyhow::Result;
 use tests::proxy::Direction;
-use tests::{Agent, Mesh, Proxy, requires};
+use tests::{Agent, Mesh, Pod, Proxy, requires};
 
 fn at(ip: IpAddr, port: u16) -> String {
     SocketAddr::new(ip, port).to_string()
@@ -17,7 +17,7 @@ fn an_application_cannot_take_the_proxys_ports() -> Result<()> {
         return Ok(());
     }
     let mesh = Mesh::new()?;
-    for port in [15001, 15006, 15008] {
+    for port in [15001, 15006, 15008, 15053] {
         for ip in ["0.0.0.0", "[::]", "127.15.0.1", "[::1]"] {
             let destination = if ip.starts_with('[') {
                 mesh.outside.v6()
@@ -35,8 +35,59 @@ fn an_application_cannot_take_the_proxys_ports() -> Result<()> {
             );
         }
     }
-    // Outside the mesh they are ports like others.
+    // The proxy's DNS server is asked by UDP too.
+    let asking = |pod: &Pod, port: u16| {
+        let (server, own) = (at(mesh.outside.v4(), 53), format!("0.0.0.0:{port}"));
+        let asked = pod.load(&[
+            "dns",
+            &server,
+            "--way",
+            "messages",
+            "--bind",
+            &own,
+            "--timeout",
+            "50",
+        ]);
+        asked.map_or_else(|error| format!("{error:#}"), |told| told.to_string())
+    };
+    assert!(
+        asking(&mesh.client, 15053).contains("os error 98"),
+        "{}",
+        asking(&mesh.client, 15053)
+    );
+    // Other ports, and these outside the mesh, are ports like others.
+    for (pod, port) in [(&mesh.client, 15001), (&mesh.outside, 15053)] {
+        let told = asking(pod, port);
+        assert!(!told.contains("os error 98") && told.contains("asked"), "{told}");
+    }
     let _server = mesh.outside.serve(&["--listen", "[::]:15006"])?;
+    Ok(())
+}
+
+#[test]
+fn who_holds_the_proxys_ports_before_the_enrolment_is_named_and_the_pod_is_closed_meanwhile() -> Result<()> {
+    const NAME: &str =
+        "who_holds_the_proxys_ports_before_the_enrolment_is_named_and_the_pod_is_closed_meanwhile";
+    if !requires::root(NAME) {
+        return Ok(());
+    }
+    let mut mesh = Mesh::new()?;
+    let mut pod = mesh.node.pod("holding")?;
+    let holder = pod.serve(&["--listen", "[::]:15001"])?;
+    pod.set_ambient(true);
+    mesh.node.apply(&[&pod])?;
+    let named = format!(
+        "port 15001, which is the proxy's, is held by process {} (",
+        holder.id()
+    );
+    let uid = pod.uid().to_owned();
+    mesh.agent.wait_for("the holder to be named", |status| {
+        let told = status.pods.iter().find(|told| told.uid == uid)?;
+        told.reason.to_string().contains(&named).then_some(())
+    })?;
+    assert_eq!(mesh.agent.wait_for_pod_state(&uid, "pending")?.state, "pending");
+    drop(holder);
+    mesh.agent.wait_for_pod_state(&uid, "enabled")?;
     Ok(())
 }
 

@@ -12,7 +12,8 @@ use agent_core::ids::{PodRef, PodUid};
 use agent_core::predecessor::{Cleared, Clearing};
 
 use crate::ports::{
-    Datapath, FindNetns, Netns, PodStatus, PortError, Proxy, ProxyPeer, Redirection, Repaired, Workload,
+    Datapath, FindNetns, Netns, PodStatus, PortError, PortHolder, Proxy, ProxyPeer, Redirection, Repaired,
+    Workload,
 };
 
 /// How the proxy answers.
@@ -47,6 +48,8 @@ pub(super) struct World {
     pub(super) rules: BTreeMap<u64, Vec<Result<Cleared, ()>>>,
     /// Namespaces whose link somebody has removed.
     pub(super) lost: BTreeSet<NetnsCookie>,
+    /// Processes that hold the proxy's ports in every pod.
+    pub(super) holders: Vec<PortHolder>,
 }
 
 /// Shared by all fakes of one test.
@@ -220,5 +223,9 @@ impl FindNetns for Fake {
     fn find(&mut self, pod: &PodRef, _addresses: &[IpAddr]) -> Result<Option<Netns>, PortError> {
         self.note(format!("find {}", pod.name));
         Ok(self.world().netns.get(&pod.uid).map(|cookie| netns(*cookie)))
+    }
+
+    fn holders(&mut self, _pod: &PodRef) -> Vec<PortHolder> {
+        self.world().holders.clone()
     }
 }

@@ -248,7 +248,7 @@ where
         let Some(pod) = self.pods.get_mut(&call.uid) else {
             return;
         };
-        let Err(error) = call.result else {
+        let Err(mut error) = call.result else {
             pod.have.apply(&Event::Done(&call.step));
             self.queue.push(&call.uid);
             return;
@@ -259,6 +259,9 @@ where
             pod.unanswered(&error);
             pod.have.apply(&Event::NoProxy);
         } else {
+            if call.step == Step::ProxyAdd {
+                error.cause = proxies::refusal(&mut self.ports.finder, &pod.pod, error.cause);
+            }
             pod.failed(&error);
             pod.have.apply(&Event::Failed(&call.step));
         }

@@ -11,9 +11,10 @@ use agent_core::ids::PodRef;
 
 use crate::netns::NetnsId;
 use crate::netns::enter::{EnterError, inspect};
+use crate::netns::holders::holders;
 use crate::netns::index::PodIndex;
 use crate::netns::processes::Proc;
-use crate::ports::{FindNetns, Netns, PortError};
+use crate::ports::{FindNetns, Netns, PortError, PortHolder};
 
 /// Finds a pod's namespace by the processes in the pod's cgroup.
 pub struct CgroupFinder {
@@ -103,6 +104,10 @@ impl FindNetns for CgroupFinder {
             pod,
             format!("no process is in a namespace that owns one of {addresses:?}{rejected}"),
         ))
+    }
+
+    fn holders(&mut self, pod: &PodRef) -> Vec<PortHolder> {
+        holders(&self.proc, &self.index.processes(&pod.uid).unwrap_or_default())
     }
 }
 

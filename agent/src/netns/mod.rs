@@ -6,6 +6,7 @@ pub mod enter;
 pub mod find;
 #[cfg(test)]
 pub(crate) mod fixture;
+mod holders;
 mod index;
 mod processes;
 

@@ -79,6 +79,22 @@ impl Proc {
             .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "/proc/PID/stat has no field 22"))
     }
 
+    /// A file that tells of the process.
+    pub(super) fn read(&self, pid: u32, name: &str) -> io::Result<String> {
+        fs::read_to_string(self.path(pid, name))
+    }
+
+    /// Inodes of the sockets that the process has open; none of a process that has ended.
+    pub(super) fn sockets(&self, pid: u32) -> Vec<u64> {
+        let descriptors = fs::read_dir(self.path(pid, "fd")).into_iter().flatten().flatten();
+        let inode = |descriptor: fs::DirEntry| {
+            let target = fs::read_link(descriptor.path()).ok()?;
+            let number = target.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?;
+            number.parse().ok()
+        };
+        descriptors.filter_map(inode).collect()
+    }
+
     /// The pod that the process belongs to.
     pub(super) fn pod(&self, pid: u32) -> Option<PodUid> {
         pod_of_cgroups(&fs::read_to_string(self.path(pid, "cgroup")).ok()?)

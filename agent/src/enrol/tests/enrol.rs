@@ -1,6 +1,7 @@
 //! Into the mesh.
 
 use super::*;
+use crate::ports::PortHolder;
 
 #[tokio::test(start_paused = true)]
 async fn a_pod_is_enrolled_make_before_break() {
@@ -58,6 +59,11 @@ async fn without_a_proxy_a_pod_is_closed_and_opened_when_one_comes() {
 #[tokio::test(start_paused = true)]
 async fn a_refused_pod_is_closed_and_asked_for_again_with_back_off() {
     let node = Node::with_proxy(ProxyMode::Refuses).await;
+    node.fake.world().holders.push(PortHolder {
+        port: 15006,
+        pid: 4711,
+        name: "web".to_owned(),
+    });
     node.tell_pod_in(7, pod("a")).await;
     node.assert_log([
         "find a",
@@ -66,6 +72,10 @@ async fn a_refused_pod_is_closed_and_asked_for_again_with_back_off() {
         "capture a closed",
         "annotate a Pending",
     ]);
+    let reason = node.report("a").unwrap().reason.unwrap();
+    for part in ["the proxy refuses", "port 15006", "process 4711 (web)"] {
+        assert!(reason.contains(part), "{reason}");
+    }
 
     node.pass(Duration::from_secs(3)).await;
     // After 50 ms, 100 ms and so on, which is 1.55 s for five of them.

@@ -2,11 +2,19 @@
 
 use std::collections::BTreeMap;
 
-use agent_core::ids::PodUid;
+use agent_core::ids::{PodRef, PodUid};
 use agent_core::plan::Event;
 
 use super::Enrolment;
 use crate::ports::{Datapath, FindNetns, PodStatus, Proxy, ProxyPeer};
+
+/// The proxy's words, and which of the pod's processes have the ports that it needs: it tells only that it cannot listen.
+pub(super) fn refusal(finder: &mut impl FindNetns, pod: &PodRef, words: String) -> String {
+    let holders = finder.holders(pod);
+    holders
+        .iter()
+        .fold(words, |words, holder| format!("{words}; {holder}"))
+}
 
 impl<D, P, S, F> Enrolment<D, P, S, F>
 where
@@ -38,6 +46,7 @@ where
                 refused: refusal.is_some(),
             });
             if let Some(text) = refusal {
+                let text = self::refusal(&mut self.ports.finder, &pod.pod, text);
                 pod.error = Some(format!("the proxy refuses the pod: {text}"));
             }
             self.queue.push(uid);
