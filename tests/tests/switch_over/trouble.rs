@@ -7,6 +7,7 @@ use tests::Pod;
 use tests::iptables;
 use tests::istio::Backend;
 use tests::netns::run;
+use tests::requires;
 
 use crate::scene::{Load, Scene, backends};
 
@@ -18,8 +19,12 @@ fn nft(pod: &Pod, arguments: &[&str]) -> Result<()> {
 
 #[test]
 fn rules_that_cannot_be_removed_are_told_until_they_are() -> Result<()> {
+    const NAME: &str = "rules_that_cannot_be_removed_are_told_until_they_are";
+    if !requires::command(NAME, "nft") {
+        return Ok(());
+    }
     let nft_backend = Backend::Iptables(iptables::Backend::Nft);
-    let mut backends = backends("rules_that_cannot_be_removed_are_told_until_they_are");
+    let mut backends = backends(NAME);
     backends.retain(|backend| *backend == nft_backend);
     for backend in backends {
         let mut scene = Scene::new(backend)?;

@@ -52,6 +52,7 @@ pub(crate) const BUILD: &[Item] = &[programs::LINTERS, programs::BPF_RUST, progr
 pub(crate) const TESTS: &[Item] = &[
     programs::IP,
     programs::IPTABLES,
+    programs::NFT,
     programs::BPFTOOL,
     programs::DIG,
     programs::MUSL,

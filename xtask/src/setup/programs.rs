@@ -87,10 +87,18 @@ pub(super) const IP: Item = Item {
 
 pub(super) const IPTABLES: Item = Item {
     name: "iptables",
-    purpose: "the benchmark's comparison with in-pod iptables",
+    purpose: "tests of the switch-over, and the comparison of benchmarks with in-pod iptables",
     find: |_| program("iptables", "--version"),
     bring: |workspace| apt::install(workspace, &["iptables"]),
     by_hand: "install iptables",
+};
+
+pub(super) const NFT: Item = Item {
+    name: "nft",
+    purpose: "tests of the switch-over from rules of Istio's agent",
+    find: |_| program("nft", "--version"),
+    bring: |workspace| apt::install(workspace, &["nftables"]),
+    by_hand: "install nftables",
 };
 
 pub(super) const BPFTOOL: Item = Item {
