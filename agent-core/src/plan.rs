@@ -173,7 +173,10 @@ fn update(have: &Have, capture: &Capture, netns: NetnsCookie) -> Next {
         ProxyView::Refused | ProxyView::Awaited if have.is_held_by_rules() => None,
         ProxyView::Refused => Some(false),
         ProxyView::Awaited => Some(have.is_enabled().unwrap_or_default()),
-        ProxyView::Untold | ProxyView::Retry | ProxyView::Asked | ProxyView::Leaving => have.is_enabled(),
+        // Announced by an agent that died then: not captured yet, and so it stays until the proxy takes it.
+        ProxyView::Untold | ProxyView::Retry | ProxyView::Asked | ProxyView::Leaving => {
+            have.is_enabled().filter(|_| !have.is_blank())
+        }
     };
     let entry = enabled.map(|enabled| have.entry_for(capture, netns, enabled));
     match entry {
@@ -279,7 +282,12 @@ impl Have {
 
     /// Whether rules of another agent capture the pod, and we do not: not yet, or we had only begun when the agent died.
     fn is_held_by_rules(&self) -> bool {
-        self.rules == Rules::Present && self.entry.as_ref().is_none_or(PodEntry::is_blank)
+        self.rules == Rules::Present && self.is_blank()
+    }
+
+    /// Whether the maps hold no address of the pod.
+    fn is_blank(&self) -> bool {
+        self.entry.as_ref().is_none_or(PodEntry::is_blank)
     }
 
     /// Whether the namespace was not sought by the addresses that were told.

@@ -109,3 +109,27 @@ async fn a_pod_whose_label_went_between_the_two_agents_is_cleared() {
         "its namespace is not held any more"
     );
 }
+
+#[tokio::test(start_paused = true)]
+async fn rules_hold_a_pod_that_an_agent_had_only_announced_when_it_died() {
+    let node = Node::start(Fake::default());
+    let announced = PodEntry {
+        addresses: Vec::new(),
+        source4: None,
+        dns: false,
+        ..entry("a", 7, false)
+    };
+    node.fake.world().entries.insert("a".into(), announced);
+    node.fake.world().netns.insert("a".into(), 7);
+    node.fake.world().rules.insert(7, vec![Ok(Cleared::Gone)]);
+    node.list(&[carrying_enabled(pod("a"))]).await;
+    node.assert_log(["find a", "attach a 7", "add a"]);
+    node.fake.world().proxy = ProxyMode::Accepts;
+    node.proxy_connects().await;
+    node.assert_log([
+        "attach-proxy 1",
+        "add a",
+        "capture a enabled",
+        "clear 7 waits=true",
+    ]);
+}
