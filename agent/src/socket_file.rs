@@ -89,6 +89,19 @@ pub fn dial(path: &Path, kind: SocketType) -> io::Result<UnixStream> {
     UnixStream::from_std(socket.into())
 }
 
+/// Whether somebody listens on this socket, of whatever kind it is: one that nobody has open refuses connections.
+#[must_use]
+pub fn is_listened_on(path: &Path) -> bool {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let dialled = SocketAddrUnix::new(path).and_then(|address| {
+        connect(
+            &socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?,
+            &address,
+        )
+    });
+    matches!(dialled, Ok(()) | Err(Errno::PROTOTYPE | Errno::AGAIN))
+}
+
 /// Removes the socket file unless somebody listens on it, which only a connection attempt tells.
 fn remove_stale(path: &Path, kind: SocketType) -> Result<(), BindError> {
     let in_use = |owner| {

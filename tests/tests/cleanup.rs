@@ -1,6 +1,7 @@
 //! `cleanup` leaves nothing behind, and neither it nor a second agent works beside an agent that runs.
 
 use std::fs;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::time::Duration;
 
@@ -66,6 +67,26 @@ fn cleanup_leaves_nothing_in_the_kernel_and_works_twice() -> Result<()> {
         "the proxy is not passed any more"
     );
     assert_eq!(mesh.agent.said(&["cleanup"])?.0, Some(0));
+    Ok(())
+}
+
+#[test]
+fn sockets_that_another_agent_has_taken_over_stay() -> Result<()> {
+    if !requires::root("sockets_that_another_agent_has_taken_over_stay") {
+        return Ok(());
+    }
+    let mut mesh = Mesh::new()?;
+    let plugin = mesh.node.run_dir().join("istio-cni/pluginevent.sock");
+    assert!(mesh.agent.stop()?.success());
+    fs::remove_file(&plugin)?;
+    let _other = UnixListener::bind(&plugin)?;
+    let (code, out, err) = mesh.agent.said(&["cleanup"])?;
+    assert_eq!(code, Some(0), "{out}{err}");
+    assert!(UnixStream::connect(&plugin).is_ok(), "{out}");
+    assert!(
+        !plugin.with_file_name("log.sock").exists(),
+        "nobody listens there"
+    );
     Ok(())
 }
 

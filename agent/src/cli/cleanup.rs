@@ -24,6 +24,7 @@ use crate::install;
 use crate::lock;
 use crate::netns::by_cookie;
 use crate::report::Report;
+use crate::socket_file::is_listened_on;
 
 /// The kernel frees programs and maps a moment after their last reference: after a grace period (RCU).
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -150,8 +151,11 @@ impl Cleaned {
             .flatten()
             .unwrap_or_default()
             .sockets;
-        let is_socket =
-            |path: &PathBuf| std::fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket());
+        let is_socket = |path: &PathBuf| {
+            std::fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket())
+                // Another agent has taken the node over: Istio's, on the way back.
+                && !is_listened_on(path)
+        };
         let files = [
             crate::report::path(&paths.run_dir),
             crate::report::unfinished(&paths.run_dir),

@@ -11,7 +11,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ("main", "cli"),
     (
         "cli",
-        "app cgroup_ns chain config datapath install lock netns ops ports report sys",
+        "app cgroup_ns chain config datapath install lock netns ops ports report socket_file sys",
     ),
     (
         "app",
