@@ -1,5 +1,7 @@
 //! How the runtime calls: command and parameters in the environment (CNI specification 1.1.0, "Parameters").
 
+use std::ffi::OsString;
+
 use agent_core::cni::BINARY_MARK;
 use agent_core::cni::error::{CniError, Code};
 use agent_core::cni::version::SpecVersion;
@@ -64,7 +66,7 @@ pub(crate) struct Invocation {
     pub(crate) command: Command,
     /// `CNI_NETNS`: path of the sandbox's network namespace; there for [`Command::Add`].
     pub(crate) netns: String,
-    /// `CNI_ARGS`.
+    /// `CNI_ARGS`; there for [`Command::Add`].
     pub(crate) args: String,
 }
 
@@ -72,8 +74,8 @@ impl Invocation {
     /// Reads the call from the environment.
     ///
     /// # Errors
-    /// When the command is unknown or lacks a parameter.
-    pub(crate) fn read(variable: impl Fn(&str) -> Option<String>) -> Result<Self, CniError> {
+    /// When the command is unknown or lacks a parameter, or one that is used is no text: who the pod is might be in it.
+    pub(crate) fn read(variable: impl Fn(&str) -> Option<OsString>) -> Result<Self, CniError> {
         let invalid = |details: String| {
             CniError::new(
                 Code::InvalidEnvironment,
@@ -82,9 +84,14 @@ impl Invocation {
             )
         };
         let given = |name: &str| variable(name).filter(|value| !value.is_empty());
-        let Some(name) = given("CNI_COMMAND") else {
-            return Err(invalid(format!("CNI_COMMAND is not set: {BINARY_MARK}")));
+        let text = |name: &str| {
+            let text = given(name).unwrap_or_default().into_string();
+            text.map_err(|text| invalid(format!("{name} is no UTF-8: {}", text.display())))
         };
+        let name = text("CNI_COMMAND")?;
+        if name.is_empty() {
+            return Err(invalid(format!("CNI_COMMAND is not set: {BINARY_MARK}")));
+        }
         let command = Command::ALL.into_iter().find(|command| command.as_str() == name);
         let command = command.ok_or_else(|| invalid(format!("CNI_COMMAND {name:?} is unknown")))?;
         let missing: Vec<_> = command
@@ -96,22 +103,29 @@ impl Invocation {
         if !missing.is_empty() {
             return Err(invalid(format!("{name} needs {}", missing.join(", "))));
         }
+        // What only ADD uses stops no DEL.
+        let for_add = |name: &str| match command {
+            Command::Add => text(name),
+            _ => Ok(String::new()),
+        };
         Ok(Self {
             command,
-            netns: given("CNI_NETNS").unwrap_or_default(),
-            args: given("CNI_ARGS").unwrap_or_default(),
+            netns: for_add("CNI_NETNS")?,
+            args: for_add("CNI_ARGS")?,
         })
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::ffi::OsStringExt as _;
+
     use super::*;
 
     fn read(variables: &[(&str, &str)]) -> Result<Invocation, CniError> {
         Invocation::read(|name| {
             let found = variables.iter().find(|(key, _)| *key == name);
-            found.map(|(_, value)| (*value).to_owned())
+            found.map(|(_, value)| OsString::from(value))
         })
     }
 
@@ -153,6 +167,22 @@ mod tests {
             assert_eq!(error.code, Code::InvalidEnvironment);
             assert!(error.details.contains(problem), "{error}");
         }
+    }
+
+    #[test]
+    fn what_is_no_text_is_refused_where_it_is_used() {
+        let args = OsString::from_vec(b"K8S_POD_NAME=caf\xe9".to_vec());
+        let read = |command: &'static str| {
+            Invocation::read(|name| match name {
+                "CNI_COMMAND" => Some(command.into()),
+                "CNI_ARGS" => Some(args.clone()),
+                _ => Some("/x".into()),
+            })
+        };
+        let error = read("ADD").unwrap_err();
+        assert_eq!(error.code, Code::InvalidEnvironment);
+        assert!(error.details.contains("CNI_ARGS is no UTF-8"), "{error}");
+        assert_eq!(read("DEL").unwrap().command, Command::Del);
     }
 
     #[test]

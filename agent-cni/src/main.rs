@@ -73,7 +73,7 @@ fn bug(panic: &(dyn Any + Send)) -> CniError {
 /// Carries out the command; returns its configuration, if it could be read, and what is to be printed.
 fn run(log: &mut Log) -> (Option<Config>, Result<Option<Value>, CniError>) {
     let called = || -> Result<_, CniError> {
-        let invocation = Invocation::read(|name| std::env::var(name).ok())?;
+        let invocation = Invocation::read(|name| std::env::var_os(name))?;
         Ok((invocation, input()?))
     };
     let (invocation, input) = match called() {
