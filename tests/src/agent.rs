@@ -26,12 +26,35 @@ pub struct Status {
     /// What it has put right.
     #[serde(default)]
     pub repairs: Value,
+    /// What the node needs to be ready for pods.
+    #[serde(default)]
+    pub conditions: Vec<Condition>,
     /// What is wrong, in its own words.
     #[serde(default)]
     pub problems: Vec<Value>,
     /// What the CNI plugin was answered.
     #[serde(default)]
     pub cni: Value,
+}
+
+/// Something that the node needs, in `status.json`.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Condition {
+    /// Which part needs it.
+    pub name: String,
+    /// It is there.
+    pub ready: bool,
+    /// What is missing.
+    pub missing: String,
+}
+
+impl Status {
+    /// What this part misses; `None` while it is ready, or has told nothing.
+    #[must_use]
+    pub fn missing(&self, part: &str) -> Option<&str> {
+        let condition = self.conditions.iter().find(|condition| condition.name == part)?;
+        (!condition.ready).then_some(&condition.missing)
+    }
 }
 
 /// One pod in `status.json`.

@@ -1,7 +1,7 @@
 //! Settings of the installer, in the words of Istio's chart and environment where they exist.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use agent_core::cni::conf::element::PluginType;
 use agent_core::cni::conf::plan::{Mode, OWNED_FILE, STANDALONE_FILE};
@@ -36,7 +36,7 @@ pub struct PluginPlaceArgs {
     )]
     pub cni_bin_target: PathBuf,
     /// CNI configuration that the plugin is put into; default: the first valid one. Not chained: the file that is made
-    #[arg(long, value_name = "FILE", env = "CNI_CONF_NAME", value_parser = os_string())]
+    #[arg(long, value_name = "FILE", env = "CNI_CONF_NAME", value_parser = file_name())]
     pub cni_conf_name: Option<OsString>,
     /// Put the plugin into the configuration of the main plugin; false: into a file of its own, for Multus
     #[arg(long, value_name = "BOOL", env = "CHAINED_CNI_PLUGIN", default_value_t = true, num_args = 0..=1,
@@ -52,7 +52,8 @@ pub struct PluginPlaceArgs {
         long,
         value_name = "FILE",
         env = "ISTIO_OWNED_CNI_CONFIG_FILENAME",
-        default_value = OWNED_FILE
+        default_value = OWNED_FILE,
+        value_parser = file_name()
     )]
     pub istio_owned_cni_config_filename: OsString,
 }
@@ -144,6 +145,15 @@ impl InstallArgs {
 fn os_string() -> impl clap::builder::TypedValueParser<Value = OsString> {
     use clap::builder::TypedValueParser as _;
     NonEmptyStringValueParser::new().map(OsString::from)
+}
+
+/// A name within the folder of configurations.
+fn file_name() -> impl clap::builder::TypedValueParser<Value = OsString> {
+    use clap::builder::TypedValueParser as _;
+    os_string().try_map(|name| match Path::new(&name).file_name() == Some(&name) {
+        true => Ok(name),
+        false => Err("it is the name of a file within the folder of CNI configurations, without its path"),
+    })
 }
 
 fn plugin_type(text: &str) -> Result<PluginType, String> {

@@ -77,7 +77,7 @@ fn copy_one(from: &Path, to: &Path) -> Result<(), FileError> {
         has.is_file() && has.len() == wanted.len() && has.permissions().mode() & 0o7777 == mode
     });
     let content = fs::read(from).map_err(FileError::of("reading", from))?;
-    if is_alike && fs::read(to).is_ok_and(|is| is == content) {
+    if is_alike && files::read(to).is_ok_and(|is| is == content) {
         return Ok(());
     }
     files::write(to, &content, mode)?;

@@ -1,10 +1,12 @@
 //! Why the installer does not go on, in words for the operator.
 
+use std::ffi::OsStr;
 use std::io::ErrorKind;
 use std::path::Path;
 
-use agent_core::cni::conf::plan::Obstacle;
+use agent_core::cni::conf::plan::{Mode, Obstacle};
 
+use super::Config;
 use super::files::FileError;
 use crate::report::Problem;
 
@@ -66,5 +68,23 @@ pub(super) fn obstacle(folder: &Path, obstacle: &Obstacle) -> Problem {
         object: object.display().to_string(),
         problem: obstacle.problem.clone(),
         fix: obstacle.fix.clone(),
+    }
+}
+
+/// What keeps runtimes from the file with our plugin.
+pub(super) fn preempted(config: &Config, before: &OsStr) -> Problem {
+    let fix = match config.goal.mode {
+        Mode::Owned { .. } => {
+            "remove it, or let ours sort before it with --istio-owned-cni-config-filename (ISTIO_OWNED_CNI_CONFIG_FILENAME)"
+        }
+        Mode::Chained { .. } | Mode::Standalone { .. } => {
+            "remove it, or name it with --cni-conf-name (CNI_CONF_NAME)"
+        }
+    };
+    Problem {
+        object: config.conf_dir.join(before).display().to_string(),
+        problem: "it sorts before the file with the CNI plugin, so that container runtimes use it and pods start uncaptured"
+            .to_owned(),
+        fix: fix.to_owned(),
     }
 }

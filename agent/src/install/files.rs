@@ -1,11 +1,11 @@
 //! Files that are replaced as a whole, so that whoever reads them, or dies, never sees half of one.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write as _};
+use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::fs::{CWD, OFlags, RenameFlags, renameat_with};
 use rustix::io::Errno;
 
 /// End of the names of unfinished files. There is one agent, so that what another has left is overwritten.
@@ -43,8 +43,8 @@ pub(super) enum Replaced {
 
 /// Writes a file whatever was there.
 pub(super) fn write(path: &Path, content: &[u8], mode: u32) -> Result<(), FileError> {
-    let unfinished = unfinished(path, content, mode)?;
-    fs::rename(&unfinished, path).map_err(FileError::of("replacing", path))?;
+    let unfinished = Unfinished::new(path, content, mode)?;
+    fs::rename(&unfinished.0, path).map_err(FileError::of("replacing", path))?;
     sync_folder(path);
     Ok(())
 }
@@ -52,27 +52,34 @@ pub(super) fn write(path: &Path, content: &[u8], mode: u32) -> Result<(), FileEr
 /// Replaces a file that says `base`, or makes one where none is. Exchanging the two shows what was there at that very
 /// moment, so that no change of another program is lost.
 pub(super) fn replace(path: &Path, base: Option<&str>, text: &str, mode: u32) -> Result<Replaced, FileError> {
-    let fresh = unfinished(path, text.as_bytes(), mode)?;
+    let unfinished = Unfinished::new(path, text.as_bytes(), mode)?;
+    let fresh = &unfinished.0;
     let flags = match base {
         Some(_) => RenameFlags::EXCHANGE,
         None => RenameFlags::NOREPLACE,
     };
-    let replaced = match (renameat_with(CWD, &fresh, CWD, path, flags), base) {
+    let replaced = match (renameat_with(CWD, fresh, CWD, path, flags), base) {
         (Ok(()), None) => Replaced::Yes,
-        (Ok(()), Some(base)) => displaced(path, &fresh, base, text)?,
+        (Ok(()), Some(base)) => displaced(path, fresh, base, text)?,
+        (Err(Errno::EXIST), _) if !path.is_file() => {
+            return Err(FileError::of("making", path)(io::Error::new(
+                ErrorKind::AlreadyExists,
+                "a folder, a link to nothing or the like stands in its place: remove that",
+            )));
+        }
         (Err(Errno::EXIST | Errno::NOENT), _) => Replaced::Changed,
         // Not every file system can exchange; then a moment is left in which a change is lost.
-        (Err(Errno::INVAL), base) => replace_plainly(path, &fresh, base)?,
+        (Err(Errno::INVAL), base) => replace_plainly(path, fresh, base)?,
         (Err(error), _) => return Err(FileError::of("replacing", path)(error.into())),
     };
-    let _ = fs::remove_file(&fresh);
+    drop(unfinished);
     sync_folder(path);
     Ok(replaced)
 }
 
 /// Looks at what the exchange has brought back; what was not expected goes back to its place.
 fn displaced(path: &Path, fresh: &Path, base: &str, ours: &str) -> Result<Replaced, FileError> {
-    let is = |text: &str| fs::read(fresh).is_ok_and(|content| content == text.as_bytes());
+    let is = |text: &str| read(fresh).is_ok_and(|content| content == text.as_bytes());
     if is(base) {
         return Ok(Replaced::Yes);
     }
@@ -86,7 +93,7 @@ fn displaced(path: &Path, fresh: &Path, base: &str, ours: &str) -> Result<Replac
 }
 
 fn replace_plainly(path: &Path, fresh: &Path, base: Option<&str>) -> Result<Replaced, FileError> {
-    let now = fs::read(path).ok();
+    let now = read(path).ok();
     if now.as_deref() != base.map(str::as_bytes) {
         return Ok(Replaced::Changed);
     }
@@ -94,29 +101,55 @@ fn replace_plainly(path: &Path, fresh: &Path, base: Option<&str>) -> Result<Repl
     Ok(Replaced::Yes)
 }
 
-/// A complete file beside the one that it is to replace, on the disk.
-fn unfinished(path: &Path, content: &[u8], mode: u32) -> Result<PathBuf, FileError> {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let fresh = path.with_file_name(format!(".{name}{UNFINISHED}"));
-    let write = || {
+/// Reads a regular file, through links; a FIFO would keep the reader for ever.
+pub(super) fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let mut content = Vec::new();
+    open(path)?.read_to_end(&mut content)?;
+    Ok(content)
+}
+
+/// Opens a regular file for reading, through links.
+pub(super) fn open(path: &Path) -> io::Result<File> {
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(OFlags::NONBLOCK.bits().cast_signed())
+        .open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::new(ErrorKind::InvalidInput, "it is no regular file"));
+    }
+    Ok(file)
+}
+
+/// A complete file beside the one that it is to replace, on the disk; it goes with this value.
+struct Unfinished(PathBuf);
+
+impl Unfinished {
+    fn new(path: &Path, content: &[u8], mode: u32) -> Result<Self, FileError> {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let fresh = Self(path.with_file_name(format!(".{name}{UNFINISHED}")));
+        let written = fresh.write(content, mode);
+        written.map_err(FileError::of("writing", path))?;
+        Ok(fresh)
+    }
+
+    /// Whatever stood there, a link or a FIFO too, is not written through but removed.
+    fn write(&self, content: &[u8], mode: u32) -> io::Result<()> {
+        match fs::remove_file(&self.0) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
         let mut options = OpenOptions::new();
-        let mut file = options
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(mode)
-            .open(&fresh)?;
-        // The mode above counts only for a new file, and through the umask.
+        let mut file = options.write(true).create_new(true).mode(mode).open(&self.0)?;
+        // The mode above counts only through the umask.
         file.set_permissions(fs::Permissions::from_mode(mode))?;
         file.write_all(content)?;
         file.sync_all()
-    };
-    match write() {
-        Ok(()) => Ok(fresh),
-        Err(error) => {
-            let _ = fs::remove_file(&fresh);
-            Err(FileError::of("writing", path)(error))
-        }
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
     }
 }
 
@@ -170,6 +203,48 @@ mod tests {
             fs::read_dir(folder.path()).unwrap().count(),
             1,
             "nothing unfinished is left"
+        );
+    }
+
+    #[test]
+    fn nothing_but_a_regular_file_is_read_or_written_through() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let fifo = |path: &Path| {
+            let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+            rustix::fs::mknodat(CWD, path, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        };
+        fifo(&at("fifo"));
+        assert_eq!(read(&at("fifo")).unwrap_err().kind(), ErrorKind::InvalidInput);
+        // In the way of what is to be written.
+        fs::write(at("precious"), "theirs").unwrap();
+        fifo(&at(".a.meshgate-tmp"));
+        write(&at("a"), b"ours", 0o600).unwrap();
+        std::os::unix::fs::symlink(at("precious"), at(".a.meshgate-tmp")).unwrap();
+        assert_eq!(
+            replace(&at("a"), Some("ours"), "again", 0o600).unwrap(),
+            Replaced::Yes
+        );
+        assert_eq!(
+            [fs::read(at("a")).unwrap(), fs::read(at("precious")).unwrap()],
+            [&b"again"[..], b"theirs"]
+        );
+        // In its place: told, and nothing unfinished is left.
+        fs::create_dir(at("folder")).unwrap();
+        std::os::unix::fs::symlink("nowhere", at("link")).unwrap();
+        for name in ["folder", "link"] {
+            let error = replace(&at(name), None, "ours", 0o600).unwrap_err().to_string();
+            assert!(error.contains("in its place"), "{error}");
+        }
+        write(&at("folder"), b"ours", 0o600).unwrap_err();
+        let unfinished = |entry: &fs::DirEntry| is_unfinished(&entry.file_name().to_string_lossy());
+        assert_eq!(
+            fs::read_dir(folder.path())
+                .unwrap()
+                .flatten()
+                .filter(unfinished)
+                .count(),
+            0
         );
     }
 }

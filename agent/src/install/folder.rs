@@ -8,7 +8,7 @@ use std::path::Path;
 
 use agent_core::cni::conf::listing::{File, Folder, is_configuration};
 
-use super::files::FileError;
+use super::files::{self, FileError};
 
 /// Larger than any configuration.
 const LONGEST: u64 = 4 << 20;
@@ -37,7 +37,7 @@ pub(super) fn read(folder: &Path, named: &[&OsStr]) -> Result<Folder, FileError>
 /// What a file says, or why that cannot be told.
 pub(super) fn text(path: &Path) -> Result<String, String> {
     let mut content = Vec::new();
-    let file = fs::File::open(path).map_err(|error| error.to_string())?;
+    let file = files::open(path).map_err(|error| error.to_string())?;
     let read = file.take(LONGEST + 1).read_to_end(&mut content);
     let length = read.map_err(|error| error.to_string())?;
     if length as u64 > LONGEST {

@@ -9,13 +9,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use agent_core::cni::conf::listing::Skipped;
 use agent_core::cni::conf::plan::{Mode, Plan, Step};
 use agent_core::cni::conf::throttle::Throttle;
 use rustix::fs::inotify::WatchFlags;
 use tokio::sync::watch;
 
 use super::binaries::Copied;
-use super::failure::{Failure, Part, obstacle};
+use super::failure::{Failure, Part, obstacle, preempted};
 use super::files::{FileError, Replaced, replace};
 use super::{Config, Stats, folder, kubeconfig};
 use crate::blocking::blocking;
@@ -50,15 +51,14 @@ pub struct Installer {
     /// The file that has our plugin since this agent put it there.
     last: Option<OsString>,
     copied: Copied,
-    /// What was said of other files.
+    /// What was said of files that are passed over.
     said: Vec<String>,
-    /// It was said that another program takes the plugin out again and again.
-    said_quarrel: bool,
     pause: Duration,
 }
 
 /// What one look found.
 enum Look {
+    /// The plugin is where it should be.
     Done,
     /// Something was written, or changed while it was looked at: look again.
     Again,
@@ -79,7 +79,6 @@ impl Installer {
             last: None,
             copied: Copied::default(),
             said: Vec::new(),
-            said_quarrel: false,
             pause: FIRST_PAUSE,
         };
         (installer, receiver)
@@ -94,8 +93,12 @@ impl Installer {
                 Look::Again => continue,
                 Look::Done => {
                     self.pause = FIRST_PAUSE;
-                    self.tell_ready();
-                    None
+                    let quarrel = self.throttle.quarrel(self.start.elapsed());
+                    match quarrel {
+                        Some(_) => self.tell_problem(self.quarrel()),
+                        None => self.tell_ready(),
+                    }
+                    quarrel
                 }
                 Look::Waits(problem) => {
                     self.tell_problem(problem);
@@ -122,11 +125,12 @@ impl Installer {
             Ok(plan) => plan,
             Err(failure) => return Look::Failed(failure),
         };
-        self.tell_notes(&plan);
+        self.tell_skipped(&plan);
         match plan.step {
             Step::Keep { file } => {
                 self.last = Some(file);
-                Look::Done
+                let before = plan.preempted_by;
+                before.map_or(Look::Done, |file| Look::Waits(preempted(&self.config, &file)))
             }
             Step::Wait(why) => Look::Waits(obstacle(&self.config.conf_dir, &why)),
             step => self.carry_out(step).await,
@@ -135,8 +139,9 @@ impl Installer {
 
     async fn carry_out(&mut self, step: Step) -> Look {
         let delay = self.throttle.ask(self.start.elapsed());
-        self.tell_quarrel(self.throttle.is_a_quarrel(self.start.elapsed()));
         if !delay.is_zero() {
+            // Until then pods start without the plugin.
+            self.tell_problem(self.quarrel());
             tokio::time::sleep(delay).await;
             return Look::Again;
         }
@@ -193,43 +198,37 @@ impl Installer {
         });
     }
 
-    /// Says once what is passed over and what stands before our file.
-    fn tell_notes(&mut self, plan: &Plan) {
-        let skipped = plan.skipped.iter().map(|skipped| {
+    /// Says once what is passed over.
+    fn tell_skipped(&mut self, plan: &Plan) {
+        let said = |skipped: &Skipped| {
             format!(
                 "{} is passed over, as container runtimes do: {}",
                 skipped.name.display(),
                 skipped.why
             )
-        });
-        let preempted = plan.preempted_by.iter().map(|file| {
-            format!(
-                "{} sorts before the file with the CNI plugin, so that runtimes use it and pods start uncaptured: remove it, \
-                 or name it with --cni-conf-name (CNI_CONF_NAME)",
-                file.display()
-            )
-        });
-        let notes: Vec<String> = skipped.chain(preempted).collect();
+        };
+        let notes: Vec<String> = plan.skipped.iter().map(said).collect();
         for note in notes.iter().filter(|note| !self.said.contains(note)) {
             tracing::warn!("CNI configuration: {note}");
         }
         self.said = notes;
     }
 
-    /// Says once for each quarrel.
-    fn tell_quarrel(&mut self, is_one: bool) {
-        if is_one && !self.said_quarrel {
-            let hint = match &self.last {
-                Some(file) if file.to_string_lossy().contains("cilium") => {
-                    " (Cilium: set cni.exclusive=false)"
-                }
-                _ => "",
-            };
-            tracing::warn!(
-                "CNI configuration: another program takes the CNI plugin out again and again{hint}"
-            );
+    /// Another program writes the configuration, again and again.
+    fn quarrel(&self) -> Problem {
+        let file = self.last.as_deref().unwrap_or_default();
+        let fix = if file.to_string_lossy().contains("cilium") {
+            "set cni.exclusive=false in Cilium"
+        } else {
+            "find it by the file's time and stop it, or set --istio-owned-cni-config (ISTIO_OWNED_CNI_CONFIG)"
+        };
+        Problem {
+            object: self.config.conf_dir.join(file).display().to_string(),
+            problem: "another program repeatedly takes the CNI plugin out of it, and pods that start meanwhile are not \
+                      captured"
+                .to_owned(),
+            fix: format!("{fix}; the plugin is put back once a second"),
         }
-        self.said_quarrel = is_one;
     }
 }
 

@@ -35,7 +35,7 @@ pub(super) fn write(config: &Config) -> Result<(), FileError> {
     }
     .text();
     let path = config.run_dir.join(FILE);
-    if fs::read(&path).is_ok_and(|is| is == text.as_bytes()) {
+    if files::read(&path).is_ok_and(|is| is == text.as_bytes()) {
         return Ok(());
     }
     files::write(&path, text.as_bytes(), credentials.mode)?;

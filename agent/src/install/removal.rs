@@ -12,7 +12,7 @@ use agent_core::cni::conf::plan::{Mode, OWNED_FILE, STANDALONE_FILE};
 use agent_core::cni::conf::undo::{Undo, undo};
 
 use super::Config;
-use super::files::{FileError, Replaced, is_unfinished, replace};
+use super::files::{self, FileError, Replaced, is_unfinished, replace};
 use super::folder;
 use super::installer::{mode_of, named};
 
@@ -50,13 +50,13 @@ pub fn remove(config: &Config) -> Removed {
     remove_from_configurations(config, &mut removed);
     for plugin in PluginType::ALL {
         let path = config.bin_target.join(plugin.as_str());
-        let is_ours = fs::read(&path).is_ok_and(|binary| contains(&binary, BINARY_MARK.as_bytes()));
+        let is_ours = files::read(&path).is_ok_and(|binary| contains(&binary, BINARY_MARK.as_bytes()));
         if is_ours {
             removed.note(&path, delete(&path));
         }
     }
     let path = config.run_dir.join(kubeconfig::FILE);
-    if fs::read(&path).is_ok_and(|text| text.starts_with(kubeconfig::MARK.as_bytes())) {
+    if files::read(&path).is_ok_and(|text| text.starts_with(kubeconfig::MARK.as_bytes())) {
         removed.note(&path, delete(&path));
     }
     for path in LOGS.map(|log| config.run_dir.join(log)) {

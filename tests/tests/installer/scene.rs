@@ -70,6 +70,20 @@ impl Scene {
         })
     }
 
+    /// Waits until the node is not ready for this reason.
+    pub(crate) fn until_not_ready(&mut self, why: &str) -> Result<()> {
+        self.agent.wait_for(&format!("not ready: {why}"), |status| {
+            let missing = status.missing("install")?;
+            missing.contains(why).then_some(())
+        })
+    }
+
+    pub(crate) fn until_ready(&mut self) -> Result<()> {
+        self.agent.wait_for("the plugin to be in its place", |status| {
+            status.missing("install").is_none().then_some(())
+        })
+    }
+
     /// Stops the agent as at its removal.
     pub(crate) fn remove(&mut self) -> Result<()> {
         let status = self.agent.stop()?;

@@ -29,6 +29,14 @@ pub enum NotUnderstood {
         /// What is wrong with it.
         problem: &'static str,
     },
+    /// Readers of JSON differ on it, so that a container runtime may use what we do not understand.
+    #[error("{field} {problem}, which not every reader of JSON takes")]
+    InDoubt {
+        /// Which field.
+        field: String,
+        /// What is wrong with it.
+        problem: String,
+    },
 }
 
 impl NotUnderstood {
@@ -36,6 +44,13 @@ impl NotUnderstood {
         Self::Field {
             field: field.into(),
             problem,
+        }
+    }
+
+    fn in_doubt(field: impl Into<String>, problem: impl fmt::Display) -> Self {
+        Self::InDoubt {
+            field: field.into(),
+            problem: format!("{problem}"),
         }
     }
 }
@@ -117,6 +132,19 @@ pub(super) fn plugins_elsewhere(text: &str) -> Option<String> {
     (!inlined_only && !named_here).then(|| name.to_owned())
 }
 
+/// Whether its main plugin is one that calls the configurations of others, of which ours may be part.
+pub(super) fn delegates(text: &str) -> bool {
+    const DELEGATING: [&str; 2] = ["multus", "multus-shim"];
+    match parse(text) {
+        Ok(Document::Single { plugin, .. }) => DELEGATING.contains(&&*plugin),
+        Ok(Document::List { plugins }) => plugins
+            .iter()
+            .filter_map(|plugin| plugin_type(&plugin.value["type"]))
+            .any(|plugin| DELEGATING.contains(&plugin)),
+        Err(_) => false,
+    }
+}
+
 /// What libcni asks of a list besides its plugins.
 fn check_list(members: &[Member]) -> Result<(), NotUnderstood> {
     match get(members, "name") {
@@ -169,7 +197,7 @@ fn plugins(text: &str, list: &Member) -> Result<Vec<Plugin>, NotUnderstood> {
     let plugin = |(index, raw): (usize, &RawValue)| {
         let field = || format!("\"plugins[{index}]\"");
         let value: Value =
-            serde_json::from_str(raw.get()).map_err(|_| NotUnderstood::field(field(), "cannot be read"))?;
+            serde_json::from_str(raw.get()).map_err(|error| NotUnderstood::in_doubt(field(), error))?;
         if !value.is_object() {
             return Err(NotUnderstood::field(field(), "is not an object"));
         }
@@ -199,12 +227,14 @@ fn members(text: &str) -> Result<Vec<Member>, NotUnderstood> {
     let mut seen = BTreeSet::new();
     let member = |(key, value): (&RawValue, &RawValue)| {
         let (key_span, value_span) = (span(text, key), span(text, value));
-        let key: String = serde_json::from_str(key.get()).map_err(not_an_object)?;
-        // Readers differ in which of the two counts.
+        // Key and value are JSON, or the text would not have come apart; what fails now are depth, surrogates and the like.
+        let key: String =
+            serde_json::from_str(key.get()).map_err(|error| NotUnderstood::in_doubt(key.get(), error))?;
         if !seen.insert(key.clone()) {
-            return Err(NotUnderstood::field(format!("{key:?}"), "stands there twice"));
+            return Err(NotUnderstood::in_doubt(format!("{key:?}"), "stands there twice"));
         }
-        let value = serde_json::from_str(value.get()).map_err(not_an_object)?;
+        let value = serde_json::from_str(value.get())
+            .map_err(|error| NotUnderstood::in_doubt(format!("{key:?}"), error))?;
         Ok(Member {
             key,
             value,

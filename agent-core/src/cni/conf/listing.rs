@@ -50,7 +50,8 @@ impl Folder {
         self.files.iter().find(|file| file.name == name)
     }
 
-    /// The files that a runtime would use, first first, and those that it would pass over.
+    /// The files that a runtime would use, first first, and those that it would pass over. Where we cannot tell, it would:
+    /// to pass over a file that the runtime takes leaves pods uncaptured without a word.
     #[must_use]
     pub fn usable(&self) -> (Vec<&File>, Vec<Skipped>) {
         let mut files: Vec<&File> = self
@@ -74,7 +75,9 @@ impl Folder {
     }
 
     fn check(&self, file: &File) -> Result<(), String> {
-        let text = file.text.as_ref().map_err(Clone::clone)?;
+        let Ok(text) = &file.text else {
+            return Ok(());
+        };
         let is_list = has_extension(&file.name, "conflist");
         match parse(text) {
             Ok(Document::List { .. }) if is_list => Ok(()),
@@ -84,6 +87,7 @@ impl Folder {
             Ok(Document::Single { .. }) if !is_list => Ok(()),
             Ok(Document::List { .. }) => Err("it is a list, whose file must end with .conflist".to_owned()),
             Ok(Document::Single { .. }) => Err("it is one plugin, whose file must end with .conf".to_owned()),
+            Err(NotUnderstood::InDoubt { .. }) => Ok(()),
             Err(_) if is_list && self.has_its_plugins_elsewhere(text) => Ok(()),
             Err(NotUnderstood::Field { .. }) if !is_list && !has_type(text) => {
                 Err("\"type\" is missing".to_owned())

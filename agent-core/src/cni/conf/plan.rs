@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
-use super::document::{Document, parse};
+use super::document::{Document, delegates, parse};
 use super::edit::{Look, has_ours, insert, is_installed};
 use super::element::{Element, PluginType};
 use super::listing::{File, Folder, Skipped, has_extension};
@@ -97,7 +97,7 @@ pub struct Plan {
     pub step: Step,
     /// Files that no runtime would use.
     pub skipped: Vec<Skipped>,
-    /// A file that a runtime uses before the one with our plugin.
+    /// A file that a runtime uses before the one with our plugin, and that does not lead to ours.
     pub preempted_by: Option<OsString>,
 }
 
@@ -109,21 +109,19 @@ impl Goal {
         let (step, preempted_by) = match &self.mode {
             Mode::Chained { file } => {
                 let target = primary(folder, &usable, file.as_deref(), None);
-                let first = usable.first().map(|file| &file.name);
-                let other = target
-                    .as_ref()
-                    .ok()
-                    .and_then(|target| first.filter(|first| **first != target.name));
+                let before = match &target {
+                    Ok(target) => passes_us_by(&usable, |first| first.name != target.name),
+                    Err(_) => None,
+                };
                 let step = target.map_or_else(Step::Wait, |target| self.chain(folder, target, last));
-                (step, other.cloned())
+                (step, before)
             }
             Mode::Owned { primary: name, file } => {
                 let step = match primary(folder, &usable, name.as_deref(), Some(file)) {
                     Ok(primary) => self.own(folder, primary, file),
                     Err(obstacle) => Step::Wait(obstacle),
                 };
-                let before = usable.first().filter(|first| first.name < *file);
-                (step, before.map(|first| first.name.clone()))
+                (step, passes_us_by(&usable, |first| first.name < *file))
             }
             Mode::Standalone { file } => (self.stand_alone(folder, file), None),
         };
@@ -223,6 +221,16 @@ impl Goal {
         })?;
         Ok((text, inserted))
     }
+}
+
+/// The first file that a runtime uses, if it stands before ours and does not lead there.
+fn passes_us_by(usable: &[&File], is_before: impl Fn(&File) -> bool) -> Option<OsString> {
+    let leads_to_ours = |file: &File| {
+        let text = file.text.as_deref().unwrap_or_default();
+        has_ours(text) || delegates(text)
+    };
+    let first = usable.first()?;
+    (is_before(first) && !leads_to_ours(first)).then(|| first.name.clone())
 }
 
 fn unreadable(name: &OsStr, why: &str) -> Obstacle {

@@ -1,5 +1,7 @@
 //! The rules on the configurations in tests/data/cni, and on their like.
 
+mod others;
+
 use std::ffi::{OsStr, OsString};
 
 use serde_json::{Value, json};
@@ -227,14 +229,6 @@ fn the_first_valid_file_is_chosen_and_a_missing_one_waited_for() {
         };
         assert_eq!(written.as_deref(), expected.map(OsStr::new), "{name}");
     }
-}
-
-#[test]
-fn a_file_before_ours_is_told() {
-    let files = [("01.conflist", CALICO), ("02.conflist", DBNET)];
-    let told = plan(chained(Some("02.conflist")), &files).preempted_by;
-    assert_eq!(told.as_deref(), Some(OsStr::new("01.conflist")));
-    assert_eq!(plan(chained(Some("01.conflist")), &files).preempted_by, None);
 }
 
 #[test]

@@ -48,10 +48,11 @@ impl Throttle {
         delay
     }
 
-    /// Whether another program seems to undo each repair.
+    /// When another program seems to undo each repair: in how long it would have given up, if it does nothing more.
     #[must_use]
-    pub fn is_a_quarrel(&self, now: Duration) -> bool {
-        self.in_a_row > QUARREL && now < self.free_from
+    pub fn quarrel(&self, now: Duration) -> Option<Duration> {
+        let rest = self.free_from.checked_sub(now).filter(|rest| !rest.is_zero())?;
+        (self.in_a_row > QUARREL).then_some(rest)
     }
 }
 
@@ -68,7 +69,7 @@ mod tests {
         let mut throttle = Throttle::default();
         for at in [0, 5_000, 10_000, 60_000] {
             assert_eq!(throttle.ask(ms(at)), ms(0), "{at}");
-            assert!(!throttle.is_a_quarrel(ms(at)));
+            assert_eq!(throttle.quarrel(ms(at)), None);
         }
     }
 
@@ -83,10 +84,11 @@ mod tests {
             }
         }
         assert!((19..=20).contains(&done.len()), "{done:?}");
-        assert!(throttle.is_a_quarrel(ms(20_000)));
-        assert!(!throttle.is_a_quarrel(ms(40_000)), "it is over");
+        let rest = throttle.quarrel(ms(20_000)).unwrap();
+        assert!(rest <= EVERY, "{rest:?}");
+        assert_eq!(throttle.quarrel(ms(40_000)), None, "it is over");
         assert_eq!(throttle.ask(ms(40_000)), ms(0));
-        assert!(!throttle.is_a_quarrel(ms(40_001)));
+        assert_eq!(throttle.quarrel(ms(40_001)), None);
     }
 
     #[test]
