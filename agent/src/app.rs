@@ -8,10 +8,12 @@ mod cgroups;
 mod end;
 mod host_rules;
 pub mod installation;
+mod mounts;
 mod operation;
 mod pins;
 mod program_log;
 mod proxies;
+mod run_folder;
 mod scrape;
 
 use std::fs::File;
@@ -25,14 +27,13 @@ use agent_core::enrolment::Rules;
 use agent_core::facts::{Fact, Place};
 use agent_core::selector::{EnablementSelector, istio_defaults, validate};
 use anyhow::Context;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 
 use crate::cni::{self, Admissions, Counters, LogSocket, PluginSocket};
 use crate::config::{ConfigError, Paths, RunArgs, Source, cgroup2_mount_of};
 use crate::datapath::kernel::{self, KernelDatapath};
 use crate::datapath::program_log::ProgramLog;
 use crate::enrol::{Enrolment, Handle, Ports};
-use crate::lock;
 use crate::netns::NetnsId;
 use crate::netns::enter::cookie;
 use crate::netns::find::CgroupFinder;
@@ -51,6 +52,7 @@ use end::End;
 use installation::Installation;
 use operation::Operation;
 use proxies::{TurnedAway, on_connect};
+use run_folder::{RunFolder, mark_ready};
 use scrape::Scrape;
 
 /// Facts on their way from the source to the worker.
@@ -61,7 +63,7 @@ const FACTS: usize = 1024;
 /// # Errors
 /// When it cannot start, or a part that it cannot do without ends.
 pub async fn run(paths: &Paths, args: &RunArgs, log: &Log) -> anyhow::Result<Departure> {
-    let _lock = lock::acquire(&paths.run_dir)?;
+    let folder = RunFolder::take(&paths.run_dir)?;
     let place = args.place();
     // Before anything is attached: wrong settings change nothing on the node.
     let rules = rules(args)?;
@@ -76,6 +78,7 @@ pub async fn run(paths: &Paths, args: &RunArgs, log: &Log) -> anyhow::Result<Dep
     let node = node(paths, args, &place)?;
     let (facts, received) = mpsc::channel(FACTS);
     let parts = Parts {
+        folder,
         paths,
         args,
         operation,
@@ -113,6 +116,7 @@ pub async fn run(paths: &Paths, args: &RunArgs, log: &Log) -> anyhow::Result<Dep
 
 /// What does not depend on the source.
 struct Parts<'a> {
+    folder: RunFolder,
     paths: &'a Paths,
     args: &'a RunArgs,
     operation: Operation,
@@ -214,6 +218,7 @@ async fn serve<S: PodStatus + 'static, E: PodEvents>(
     source_name: &str,
 ) -> anyhow::Result<Departure> {
     let Parts {
+        folder,
         paths,
         args,
         operation,
@@ -233,9 +238,10 @@ async fn serve<S: PodStatus + 'static, E: PodEvents>(
     let zds = Zds::bind(
         zds_config(args, &paths.cgroup_root()?),
         on_connect(worker.clone(), turned_away.clone()),
+        operation.socket("proxy socket"),
     )?;
     let events = zds.events();
-    let plugin_socket = PluginSocket::bind(&args.plugin_socket())?;
+    let plugin_socket = PluginSocket::bind(&args.plugin_socket(), operation.socket("plugin socket"))?;
     let log_socket = LogSocket::bind(&args.log_socket())?;
     let ports = Ports {
         datapath: node.datapath,
@@ -275,6 +281,11 @@ async fn serve<S: PodStatus + 'static, E: PodEvents>(
         installation.stats(),
     );
     let node_name = args.place().node.name;
+    let readiness = operation.readiness.clone();
+    let account_lost = Notify::new();
+    let pins_there = operation
+        .readiness
+        .require("pins", "the pins are not looked at yet");
     // Most parts end only when something is wrong.
     let ended = tokio::select! {
         ended = enrolment.run() => ended.context("enrolment"),
@@ -284,10 +295,11 @@ async fn serve<S: PodStatus + 'static, E: PodEvents>(
         never = plugin_socket.serve(counters, move |event| {
             admit(admissions.clone(), metrics.clone(), event)
         }) => match never {},
-        () = pins::watch(&paths.bpffs, &handle) => anyhow::bail!("enrolment ended"),
+        ended = folder.keep(&readiness, &account_lost) => ended.context("keeping the run folder"),
+        () = pins::watch(&paths.bpffs, &handle, &pins_there) => anyhow::bail!("enrolment ended"),
         ended = announce::announce(&handle, &events_of_pods, &node_name) => ended.context("announcing"),
         never = operation.serve(scrape) => match never {},
-        ended = account.keep() => ended.context("writing the status"),
+        ended = account.keep(&account_lost) => ended.context("writing the status"),
         ended = program_log::tell(node.program_log) => ended.context("reading the programs' log"),
         ended = host_rules::remove(&handle, paths) => ended,
         ended = installation.run() => ended,
@@ -324,8 +336,7 @@ async fn start(
     handle.adopted().await?;
     zds.open_gate();
     watch.holds();
-    let ready = paths.run_dir.join("ready");
-    std::fs::write(&ready, []).with_context(|| format!("writing {}", ready.display()))?;
+    mark_ready(&paths.run_dir)?;
     println!("ready");
     sys::memory::trim();
     end.prepare().await;

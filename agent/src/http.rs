@@ -11,10 +11,11 @@ use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::task::JoinSet;
 
 use crate::chain::chain;
+use crate::kept_socket::KeptSocket;
 
 /// How long a client may take to send its request.
 pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
@@ -27,22 +28,22 @@ pub(crate) trait Listener {
     type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
 
     /// The next connection.
-    async fn next(&self) -> io::Result<Self::Stream>;
+    async fn next(&mut self) -> io::Result<Self::Stream>;
 }
 
 impl Listener for TcpListener {
     type Stream = TcpStream;
 
-    async fn next(&self) -> io::Result<TcpStream> {
+    async fn next(&mut self) -> io::Result<TcpStream> {
         Ok(self.accept().await?.0)
     }
 }
 
-impl Listener for UnixListener {
+impl Listener for KeptSocket {
     type Stream = UnixStream;
 
-    async fn next(&self) -> io::Result<UnixStream> {
-        Ok(self.accept().await?.0)
+    async fn next(&mut self) -> io::Result<UnixStream> {
+        self.accept().await
     }
 }
 
@@ -56,7 +57,7 @@ pub(crate) struct Clients {
 }
 
 /// Answers each request, for ever. Whoever hangs up is forgotten.
-pub(crate) async fn serve<R, F>(listener: impl Listener, clients: Clients, respond: R) -> Infallible
+pub(crate) async fn serve<R, F>(mut listener: impl Listener, clients: Clients, respond: R) -> Infallible
 where
     R: Fn(Request<Incoming>) -> F + Clone + Send + Sync + 'static,
     F: Future<Output = Response<Full<Bytes>>> + Send + 'static,

@@ -3,12 +3,13 @@
 pub mod ports;
 pub mod chain;
 mod blocking;
-mod http;
 mod pod_log;
 pub mod sys;
 pub mod cgroup_ns;
 pub mod socket_file;
 pub mod inotify;
+pub mod kept_socket;
+mod http;
 pub mod netns;
 pub mod predecessor;
 pub mod datapath;

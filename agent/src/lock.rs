@@ -2,14 +2,23 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 
 /// The lock; free again when dropped.
 #[derive(Debug)]
-pub struct Lock {
-    _file: File,
+pub struct Lock(File);
+
+impl Lock {
+    /// Whether the locked file is the one that others find: not, when somebody removed it.
+    #[must_use]
+    pub fn is_in_place(&self, run_dir: &Path) -> bool {
+        let identity = |meta: std::fs::Metadata| (meta.dev(), meta.ino());
+        let there = std::fs::metadata(path(run_dir)).map(identity);
+        matches!((self.0.metadata().map(identity), there), (Ok(ours), Ok(there)) if ours == there)
+    }
 }
 
 /// Why there is no lock.
@@ -46,7 +55,7 @@ pub fn acquire(run_dir: &Path) -> Result<Lock, LockError> {
         .open(&path)
         .map_err(failed)?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(Lock { _file: file }),
+        Ok(()) => Ok(Lock(file)),
         Err(rustix::io::Errno::WOULDBLOCK) => Err(LockError::Taken(run_dir.to_owned())),
         Err(error) => Err(failed(error.into())),
     }

@@ -120,6 +120,8 @@ pub trait Datapath: Send {
 /// What [`Datapath::repair`] found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Repaired {
+    /// Pins that were brought from a bpffs that is not mounted any more.
+    pub moved: usize,
     /// What was missing and is there again, in words.
     pub made: Vec<String>,
     /// Network namespaces of captured pods whose link is missing.

@@ -155,6 +155,7 @@ impl Report {
     /// When the folder cannot be written.
     pub fn write(&self, run_dir: &Path) -> io::Result<()> {
         let (path, fresh) = (path(run_dir), unfinished(run_dir));
+        std::fs::create_dir_all(run_dir)?;
         std::fs::write(&fresh, serde_json::to_vec_pretty(self)?)?;
         std::fs::rename(fresh, path)
     }

@@ -51,7 +51,10 @@ fn the_agent_is_healthy_at_once_and_ready_when_all_pods_are_known() -> Result<()
         let told = agent.said(&["status"])?.1;
         Ok(told.contains("ready         yes").then_some(()))
     })?;
-    assert_eq!(agent.cli_json(&["status"])?["conditions"][0]["name"], "watch");
+    let status = agent.cli_json(&["status"])?;
+    let conditions = status["conditions"].as_array().into_iter().flatten();
+    let names: Vec<_> = conditions.map(|condition| &condition["name"]).collect();
+    assert_eq!(names, ["pins", "plugin socket", "proxy socket", "watch"]);
     Ok(())
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use agent_core::plan::State;
 
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use crate::blocking::blocking;
 use crate::cni::Stats;
@@ -20,6 +20,9 @@ use crate::zds::Zds;
 
 /// Changes within this time are written once.
 const TOGETHER: Duration = Duration::from_millis(20);
+
+/// Pause after a write that failed.
+const RETRY: Duration = Duration::from_secs(5);
 
 /// The writer.
 pub(super) struct Account {
@@ -68,12 +71,12 @@ impl Account {
         self
     }
 
-    /// Writes at once and after each change. A file that cannot be written is said in the log, and tried again at the
-    /// next change: the pods must not suffer from a full disk.
+    /// Writes at once, after each change, and when the file was `lost`. One that cannot be written is said in the log and
+    /// tried again: the pods must not suffer from a full disk.
     ///
     /// # Errors
     /// When the worker has ended.
-    pub(super) async fn keep(self) -> anyhow::Result<()> {
+    pub(super) async fn keep(self, lost: &Notify) -> anyhow::Result<()> {
         let (mut pods, mut problems) = (self.parts.handle.reports(), self.parts.handle.problems());
         let (mut events, mut turned_away) = (self.parts.zds.events(), self.parts.turned_away.clone());
         let (mut cni, mut conditions) = (self.parts.cni.clone(), self.parts.conditions.clone());
@@ -93,6 +96,8 @@ impl Account {
                 changed = install.changed() => changed?,
                 changed = conditions.changed() => changed?,
                 changed = repairs.changed() => changed?,
+                () = lost.notified() => written = None,
+                () = tokio::time::sleep(RETRY), if written.is_none() => {}
                 // A reader that lags has missed nothing that the next gathering does not see.
                 _ = events.recv() => {}
             }

@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use super::scrape::Scrape;
 use crate::config::{Paths, RunArgs};
 use crate::datapath::pins::Pins;
+use crate::kept_socket::Tell;
 use crate::ops::{Condition, Control, Endpoints, Exposition, Log, Metrics, Readiness};
 
 /// Health, metrics and the control socket, open and not yet served.
@@ -53,6 +54,15 @@ impl Operation {
             control: Control::bind(&paths.run_dir)?,
             log: log.clone(),
             scrape,
+        })
+    }
+
+    /// What a socket tells of itself, as a condition of this name.
+    pub(super) fn socket(&self, name: &'static str) -> Tell {
+        let condition = self.readiness.require(name, "it is not open yet");
+        Box::new(move |trouble| match trouble {
+            None => condition.holds(),
+            Some(trouble) => condition.lacks(trouble),
         })
     }
 

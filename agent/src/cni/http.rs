@@ -1,8 +1,6 @@
 //! HTTP over a Unix socket, as Istio's plugin and ours speak it: one path, to which something is posted.
 
 use std::convert::Infallible;
-use std::fs::{Permissions, set_permissions};
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -10,10 +8,10 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::{Request, Response, StatusCode};
 use rustix::net::SocketType;
-use tokio::net::UnixListener;
 
 use crate::http::{self, Clients, REQUEST_TIMEOUT};
-use crate::socket_file::{BindError, make_way};
+use crate::kept_socket::{KeptSocket, Place, Tell};
+use crate::socket_file::BindError;
 
 /// Of the socket's folder, as in Istio: whoever may not enter it cannot reach the socket.
 const FOLDER_MODE: u32 = 0o750;
@@ -39,19 +37,21 @@ pub(super) struct Service {
 
 /// A socket, open.
 #[derive(Debug)]
-pub(super) struct HttpSocket(UnixListener);
+pub(super) struct HttpSocket(KeptSocket);
 
 impl HttpSocket {
     /// Opens it; clients that connect wait for [`HttpSocket::serve`]. Needs a running Tokio runtime.
     ///
     /// # Errors
     /// When the path is in use, by istio-cni for example, or cannot be used.
-    pub(super) fn bind(path: &Path) -> Result<Self, BindError> {
-        make_way(path, SocketType::STREAM, FOLDER_MODE)?;
-        let listener = UnixListener::bind(path).map_err(BindError::io("listening on", path))?;
-        set_permissions(path, Permissions::from_mode(SOCKET_MODE))
-            .map_err(BindError::io("setting the mode of", path))?;
-        Ok(Self(listener))
+    pub(super) fn bind(path: &Path, tell: Tell) -> Result<Self, BindError> {
+        let place = Place {
+            path: path.to_owned(),
+            kind: SocketType::STREAM,
+            folder_mode: FOLDER_MODE,
+            mode: Some(SOCKET_MODE),
+        };
+        KeptSocket::bind(place, tell).map(Self)
     }
 
     /// Answers each body by `answer`, for ever. Whoever hangs up is forgotten.

@@ -28,7 +28,7 @@ impl LogSocket {
     /// # Errors
     /// When the path is in use, by istio-cni for example, or cannot be used.
     pub fn bind(path: &Path) -> Result<Self, BindError> {
-        HttpSocket::bind(path).map(Self)
+        HttpSocket::bind(path, Box::new(|_| ())).map(Self)
     }
 
     /// Says again what plugins say, for ever, and counts what cannot be read.

@@ -11,6 +11,7 @@ use hyper::body::Bytes;
 use super::http::{Answer, HttpSocket, Service};
 use super::stats::Counters;
 use crate::chain::chain;
+use crate::kept_socket::Tell;
 use crate::socket_file::BindError;
 
 /// Events are posted.
@@ -28,8 +29,8 @@ impl PluginSocket {
     ///
     /// # Errors
     /// When the path is in use, by istio-cni for example, or cannot be used.
-    pub fn bind(path: &Path) -> Result<Self, BindError> {
-        let socket = HttpSocket::bind(path)?;
+    pub fn bind(path: &Path, tell: Tell) -> Result<Self, BindError> {
+        let socket = HttpSocket::bind(path, tell)?;
         tracing::info!(socket = %path.display(), "waiting for the CNI plugin");
         Ok(Self(socket))
     }

@@ -8,17 +8,17 @@ use std::fs::File;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
-use agent_core::cgroup_path::pod_folder_uid;
 use agent_core::entry::{NetnsCookie, PodEntry};
 use agent_core::ids::{NetworkName, PodUid};
 use agent_core::predecessor::{Cleared, Clearing};
 
+use super::cgroups::{holds_pods, open_cgroup};
 use super::clearing;
 use super::links::{self, Outcome};
 use super::listeners;
 use super::namespaces::{Namespaces, needed};
 use super::object::Object;
-use super::pins::{Pins, PinsError, names, unpin};
+use super::pins::{Pins, PinsError, is_bpffs, names, unpin};
 use super::plan::{CgroupProgram, INBOUND, NODE, PROXY};
 use super::program_log::ProgramLog;
 use super::store::Store;
@@ -54,7 +54,7 @@ pub struct KernelDatapath {
     store: Store,
     namespaces: Namespaces,
     /// Held while this process works on the pins.
-    _lock: File,
+    lock: File,
     /// Cgroups of proxies that were attached, by id.
     proxies: HashMap<u64, PathBuf>,
 }
@@ -103,7 +103,7 @@ impl KernelDatapath {
         let mut datapath = Self {
             store,
             namespaces: Namespaces::default(),
-            _lock: lock,
+            lock,
             proxies: HashMap::new(),
             config,
             pins,
@@ -132,7 +132,7 @@ impl KernelDatapath {
 
     fn attach_node(&self, start: &mut Start) -> Result<(), PortError> {
         let root = &self.config.cgroup_root;
-        let (cgroup, id) = links::open_cgroup(root).map_err(|error| {
+        let (cgroup, id) = open_cgroup(root).map_err(|error| {
             let cause = format!("{error}; give the mount of cgroup v2 by --cgroup-root");
             error_of("open the root cgroup", root.display(), &cause, false)
         })?;
@@ -182,7 +182,7 @@ impl KernelDatapath {
     /// Whether the cgroup with this id was removed. The kernel detaches its links only a moment later.
     fn is_removed(&self, id: &str) -> bool {
         let known = id.parse().ok().and_then(|id| Some((id, self.proxies.get(&id)?)));
-        known.is_some_and(|(id, path)| links::open_cgroup(path).map_or(true, |(_, now)| now != id))
+        known.is_some_and(|(id, path)| open_cgroup(path).map_or(true, |(_, now)| now != id))
     }
 
     fn remove_dead_proxies(&self) -> Result<usize, PortError> {
@@ -248,8 +248,12 @@ impl KernelDatapath {
 
 impl Datapath for KernelDatapath {
     fn attach(&mut self, netns: &Netns, entry: &PodEntry) -> Result<(), PortError> {
-        let failed =
-            |error: &dyn Display| error_of("attach to the network namespace", &entry.pod, error, true);
+        let not_mounted = PinsError::NotMounted(self.config.bpffs.clone());
+        let failed = |error: &dyn Display| {
+            let is_there = is_bpffs(&self.config.bpffs);
+            let cause = if is_there { error } else { &not_mounted };
+            error_of("attach to the network namespace", &entry.pod, cause, true)
+        };
         let pin = self.pins.pod_link(netns.cookie);
         let inode = rustix::fs::fstat(netns).map_err(|error| failed(&error))?.st_ino;
         if !entry.inbound {
@@ -320,8 +324,8 @@ impl Datapath for KernelDatapath {
 
     fn attach_proxy(&mut self, peer: &ProxyPeer) -> Result<usize, PortError> {
         let object = || format!("proxy {} in {}", peer.pid, peer.cgroup.display());
-        let (cgroup, id) = links::open_cgroup(&peer.cgroup)
-            .map_err(|error| error_of("open the cgroup", object(), &error, true))?;
+        let (cgroup, id) =
+            open_cgroup(&peer.cgroup).map_err(|error| error_of("open the cgroup", object(), &error, true))?;
         if self.config.cgroup_root.starts_with(&peer.cgroup) {
             let cause = "it is the node's root cgroup, so every process would count as the proxy; \
                          start the proxy in a cgroup of its own";
@@ -348,7 +352,7 @@ impl Datapath for KernelDatapath {
     fn retire_proxies(&mut self, alive: &[ProxyPeer]) -> Result<(), PortError> {
         self.remove_dead_proxies()?;
         self.proxies
-            .retain(|id, path| links::open_cgroup(path).is_ok_and(|(_, now)| now == *id));
+            .retain(|id, path| open_cgroup(path).is_ok_and(|(_, now)| now == *id));
         let mut outcome = Ok(());
         for peer in alive {
             match listeners::adopt(&mut self.store.tables.listeners, peer.pid, &self.config.proc_root) {
@@ -363,19 +367,6 @@ impl Datapath for KernelDatapath {
         }
         outcome
     }
-}
-
-/// Whether the cgroups of pods are somewhere below this one.
-fn holds_pods(cgroup: &Path) -> bool {
-    let folders = std::fs::read_dir(cgroup)
-        .into_iter()
-        .flatten()
-        .filter_map(Result::ok);
-    folders
-        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
-        .any(|entry| {
-            pod_folder_uid(&entry.file_name().to_string_lossy()).is_some() || holds_pods(&entry.path())
-        })
 }
 
 fn pins_error(error: &PinsError) -> PortError {

@@ -1,15 +1,11 @@
 //! Links and their pins: make, adopt with a new program, remove.
 
-use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::path::Path;
 
 use super::pins::unpin;
 use crate::sys::bpf::{self, AttachType};
-
-/// `CGROUP2_SUPER_MAGIC` (uapi/linux/magic.h).
-const CGROUP2_SUPER_MAGIC: u64 = 0x6367_7270;
 
 /// What happened to a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,20 +72,4 @@ pub fn is_dead(pin: &Path) -> bool {
     bpf::get_pinned(pin)
         .and_then(bpf::link_info)
         .is_ok_and(|info| info.target == 0)
-}
-
-/// Opens a cgroup and tells its id: the inode of its folder.
-///
-/// # Errors
-/// When it is not there.
-pub fn open_cgroup(path: &Path) -> io::Result<(OwnedFd, u64)> {
-    let folder = File::open(path)?;
-    if rustix::fs::fstatfs(&folder)?.f_type as u64 != CGROUP2_SUPER_MAGIC {
-        return Err(io::Error::new(
-            io::ErrorKind::InvalidInput,
-            "it is no folder of cgroup v2",
-        ));
-    }
-    let inode = rustix::fs::fstat(&folder)?.st_ino;
-    Ok((folder.into(), inode))
 }

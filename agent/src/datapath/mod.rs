@@ -4,6 +4,7 @@ pub mod plan;
 pub mod pins;
 pub mod program_log;
 pub mod object;
+mod cgroups;
 pub mod links;
 pub mod tables;
 pub mod rows;

@@ -116,6 +116,17 @@ impl Object {
             .map_err(|error| ObjectError::Refused(error.to_string()))
     }
 
+    /// Whether this map is what is pinned there.
+    #[must_use]
+    pub fn is_pinned(&self, name: &str, at: &Path) -> bool {
+        let ours = self
+            .ebpf
+            .map(name)
+            .and_then(|map| map_data(map).ok()?.info().ok());
+        let pinned = MapInfo::from_pin(at).ok();
+        ours.is_some() && ours.map(|map| map.id()) == pinned.map(|map| map.id())
+    }
+
     /// Pins a map that is not pinned any more.
     ///
     /// # Errors

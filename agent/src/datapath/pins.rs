@@ -10,6 +10,8 @@ use agent_common::ABI_VERSION;
 use agent_core::entry::NetnsCookie;
 use rustix::fs::{FlockOperation, StatFs, flock, statfs};
 
+use crate::sys::bpf;
+
 /// `BPF_FS_MAGIC` (uapi/linux/magic.h).
 const BPF_FS_MAGIC: u64 = 0xcafe_4a11;
 
@@ -239,6 +241,32 @@ pub fn unpin(path: &Path) -> Result<(), PinsError> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(io_error("unpin", path)(error)),
         _ => Ok(()),
     }
+}
+
+/// Moves all pins below `from` to the same names below `to`, maybe on another bpffs; each is at both for a moment, so that
+/// nothing is detached. Returns how many were moved.
+///
+/// # Errors
+/// When one cannot be made.
+pub fn move_all(from: &Path, to: &Path) -> Result<usize, PinsError> {
+    let mut moved = 0;
+    for name in names(from)? {
+        let (from, to) = (from.join(&name), to.join(&name));
+        if from.is_dir() {
+            make(&to)?;
+            moved += move_all(&from, &to)?;
+            // One that is not empty has got more meanwhile; that is nobody's concern any more.
+            let _ = std::fs::remove_dir(&from);
+            continue;
+        }
+        if !to.exists() {
+            let pinned = bpf::get_pinned(&from).map_err(io_error("open", &from))?;
+            bpf::pin(pinned, &to).map_err(io_error("pin", &to))?;
+            moved += 1;
+        }
+        unpin(&from)?;
+    }
+    Ok(moved)
 }
 
 /// An error of an operation on a path.

@@ -124,6 +124,7 @@ impl Datapath for Fake {
     fn repair(&mut self) -> Result<Repaired, PortError> {
         let lost = std::mem::take(&mut self.world().lost);
         Ok(Repaired {
+            moved: 0,
             made: Vec::new(),
             lost,
         })

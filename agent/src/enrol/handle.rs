@@ -24,7 +24,9 @@ pub(super) enum Command {
         alive: Vec<ProxyPeer>,
     },
     ProxyCgroupGone,
-    LookAtPins,
+    LookAtPins {
+        reply: oneshot::Sender<Result<(), PortError>>,
+    },
     SnapshotDone {
         refused: Vec<(PodUid, String)>,
     },
@@ -117,12 +119,14 @@ impl Handle {
         self.send(Command::ProxyCgroupGone).await
     }
 
-    /// Tells that somebody may have removed pins.
+    /// Tells that somebody may have removed pins; returns whether all are there again.
     ///
     /// # Errors
     /// When the worker has ended.
-    pub async fn look_at_pins(&self) -> Result<(), Stopped> {
-        self.send(Command::LookAtPins).await
+    pub async fn look_at_pins(&self) -> Result<Result<(), PortError>, Stopped> {
+        let (reply, answer) = oneshot::channel();
+        self.send(Command::LookAtPins { reply }).await?;
+        answer.await.map_err(|_| Stopped)
     }
 
     /// How much was repaired, now and as it changes.

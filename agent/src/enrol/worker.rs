@@ -213,7 +213,10 @@ where
             }
             Command::Proxies { alive } => self.proxies_changed(alive),
             Command::ProxyCgroupGone => self.retire_proxies(),
-            Command::LookAtPins => self.repair(),
+            Command::LookAtPins { reply } => {
+                // Who asked has gone when the agent is stopping.
+                let _ = reply.send(self.repair());
+            }
             Command::SnapshotDone { refused } => self.snapshot_done(refused),
             Command::AwaitPod { pod, reply } => {
                 self.expected.add(pod, reply);

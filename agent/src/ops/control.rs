@@ -2,18 +2,17 @@
 //! open it, and nothing that it can do touches a pod.
 
 use std::convert::Infallible;
-use std::fs::{Permissions, set_permissions};
 use std::io::{Read as _, Write as _};
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::net::SocketType;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{UnixListener, UnixStream};
+use tokio::net::UnixStream;
 
 use super::log::Log;
-use crate::socket_file::{BindError, make_way};
+use crate::kept_socket::{KeptSocket, Place};
+use crate::socket_file::BindError;
 
 /// Longest request in bytes.
 const LONGEST: u64 = 4096;
@@ -31,7 +30,7 @@ const LOG_LEVEL: &str = "log-level";
 
 /// The socket, open.
 #[derive(Debug)]
-pub struct Control(UnixListener);
+pub struct Control(KeptSocket);
 
 impl Control {
     /// Where the socket of an agent with this run dir is.
@@ -45,19 +44,20 @@ impl Control {
     /// # Errors
     /// When the path is in use or cannot be used.
     pub fn bind(run_dir: &Path) -> Result<Self, BindError> {
-        let path = Self::path(run_dir);
-        make_way(&path, SocketType::STREAM, FOLDER_MODE)?;
-        let listener = UnixListener::bind(&path).map_err(BindError::io("listening on", &path))?;
-        set_permissions(&path, Permissions::from_mode(SOCKET_MODE))
-            .map_err(BindError::io("setting the mode of", &path))?;
-        Ok(Self(listener))
+        let place = Place {
+            path: Self::path(run_dir),
+            kind: SocketType::STREAM,
+            folder_mode: FOLDER_MODE,
+            mode: Some(SOCKET_MODE),
+        };
+        KeptSocket::bind(place, Box::new(|_| ())).map(Self)
     }
 
     /// Answers one request after the other, for ever.
-    pub async fn serve(self, log: Log) -> Infallible {
+    pub async fn serve(mut self, log: Log) -> Infallible {
         loop {
             match self.0.accept().await {
-                Ok((stream, _)) => {
+                Ok(stream) => {
                     // Who does not ask in time is forgotten.
                     let _ = tokio::time::timeout(PATIENCE, converse(stream, &log)).await;
                 }

@@ -5,20 +5,16 @@
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{BorrowedFd, OwnedFd};
-use std::path::Path;
+use std::os::fd::BorrowedFd;
 
 use rustix::cmsg_space;
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags, SocketAddrUnix, SocketFlags, SocketType, bind, listen, recvmsg, sendmsg, socket_with,
+    RecvAncillaryBuffer, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+    recvmsg, sendmsg,
 };
 use tokio::io::Interest;
-use tokio::net::{UnixListener, UnixStream};
-
-/// Connections that wait for `accept`; proxies of one node are a handful.
-const BACKLOG: i32 = 128;
+use tokio::net::UnixStream;
 
 /// A packet that could not be sent or received.
 #[derive(Debug, thiserror::Error)]
@@ -57,25 +53,6 @@ impl ChannelError {
     }
 }
 
-/// A socket that accepts.
-#[derive(Debug)]
-pub(super) struct Listener(UnixListener);
-
-impl Listener {
-    /// Binds to a path that does not exist yet, and listens. Needs a running Tokio runtime.
-    pub(super) fn bind(path: &Path) -> io::Result<Self> {
-        let socket = new_socket()?;
-        bind(&socket, &SocketAddrUnix::new(path)?)?;
-        listen(&socket, BACKLOG)?;
-        UnixListener::from_std(socket.into()).map(Self)
-    }
-
-    /// The next connection. Safe to cancel.
-    pub(super) async fn accept(&self) -> io::Result<Channel> {
-        self.0.accept().await.map(|(stream, _)| Channel(stream))
-    }
-}
-
 /// A connection.
 #[derive(Debug)]
 pub(super) struct Channel(pub(super) UnixStream);
@@ -83,8 +60,8 @@ pub(super) struct Channel(pub(super) UnixStream);
 impl Channel {
     /// Connects, as a proxy does. Needs a running Tokio runtime.
     #[cfg(test)]
-    pub(super) fn connect(path: &Path) -> io::Result<Self> {
-        crate::socket_file::dial(path, SocketType::SEQPACKET).map(Self)
+    pub(super) fn connect(path: &std::path::Path) -> io::Result<Self> {
+        crate::socket_file::dial(path, rustix::net::SocketType::SEQPACKET).map(Self)
     }
 
     /// Process id of the peer when it called connect or listen (`SO_PEERCRED`, socket(7)): 0 when it has none in our
@@ -127,17 +104,6 @@ impl Channel {
         packet.truncate(bytes);
         Ok(packet)
     }
-}
-
-/// A socket that neither blocks nor outlives an exec.
-fn new_socket() -> io::Result<OwnedFd> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    Ok(socket_with(
-        AddressFamily::UNIX,
-        SocketType::SEQPACKET,
-        flags,
-        None,
-    )?)
 }
 
 /// `sendmsg` with `SCM_RIGHTS`. A packet goes out whole or not at all (unix(7)).

@@ -11,11 +11,12 @@ use tokio::task::{AbortHandle, JoinSet};
 use super::connection;
 use super::pace::Bucket;
 use super::peer::{self, PeerError};
-use super::seqpacket::{Channel, Listener};
+use super::seqpacket::Channel;
 use super::shared::{Config, OnConnect, Registration, Shared};
 use super::status::{ConnectionStatus, Event, Stats, count};
+use crate::kept_socket::{KeptSocket, Place, Tell};
 use crate::ports::ProxyPeer;
-use crate::socket_file::{BindError, make_way};
+use crate::socket_file::BindError;
 
 /// Connections at the same time. A node has one proxy, or two during an update; more wait in the backlog of the socket.
 const CONNECTIONS: usize = 16;
@@ -56,13 +57,17 @@ impl Zds {
     ///
     /// # Errors
     /// When the path of the socket is in use or cannot be used.
-    pub fn bind(config: Config, on_connect: OnConnect) -> Result<Self, BindError> {
-        make_way(&config.socket, SocketType::SEQPACKET, FOLDER_MODE)?;
-        let listener =
-            Listener::bind(&config.socket).map_err(BindError::io("listening on", &config.socket))?;
+    pub fn bind(config: Config, on_connect: OnConnect, tell: Tell) -> Result<Self, BindError> {
+        let place = Place {
+            path: config.socket.clone(),
+            kind: SocketType::SEQPACKET,
+            folder_mode: FOLDER_MODE,
+            mode: None,
+        };
+        let socket = KeptSocket::bind(place, tell)?;
         tracing::info!(socket = %config.socket.display(), "waiting for the proxy");
         let shared = Arc::new(Shared::new(config, on_connect));
-        let task = tokio::spawn(accept_all(listener, shared.clone()));
+        let task = tokio::spawn(accept_all(socket, shared.clone()));
         Ok(Self {
             shared,
             _accepting: Arc::new(Accepting(task.abort_handle())),
@@ -96,7 +101,7 @@ impl Zds {
 }
 
 /// Accepts for ever, at the configured pace.
-async fn accept_all(listener: Listener, shared: Arc<Shared>) {
+async fn accept_all(mut socket: KeptSocket, shared: Arc<Shared>) {
     let mut bucket = Bucket::new(shared.config.pace, Instant::now());
     let mut connections = JoinSet::new();
     loop {
@@ -106,9 +111,9 @@ async fn accept_all(listener: Listener, shared: Arc<Shared>) {
                     tracing::error!(%error, "the task of a ZDS connection broke down");
                 }
             }
-            accepted = listener.accept(), if connections.len() < CONNECTIONS => match accepted {
-                Ok(channel) => {
-                    connections.spawn(run(shared.clone(), channel));
+            accepted = socket.accept(), if connections.len() < CONNECTIONS => match accepted {
+                Ok(stream) => {
+                    connections.spawn(run(shared.clone(), Channel(stream)));
                     tokio::time::sleep(bucket.take(Instant::now())).await;
                 }
                 Err(error) => {

@@ -30,7 +30,7 @@ impl Agent {
     {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("run/pluginevent.sock");
-        let socket = PluginSocket::bind(&path).unwrap();
+        let socket = PluginSocket::bind(&path, Box::new(|_| ())).unwrap();
         Self {
             path,
             task: tokio::spawn(socket.serve(Counters::default(), admit)),
@@ -125,13 +125,13 @@ async fn the_socket_has_the_modes_of_istio() {
 #[tokio::test]
 async fn a_live_socket_is_not_taken_and_a_stale_one_is() {
     let agent = Agent::start(only_web);
-    let error = PluginSocket::bind(&agent.path).unwrap_err();
+    let error = PluginSocket::bind(&agent.path, Box::new(|_| ())).unwrap_err();
     assert!(matches!(error, BindError::InUse { .. }), "{error}");
     assert_eq!(agent.ask("POST /cmdadd", EVENT).await.0, "HTTP/1.0 200 OK");
     let folder = tempfile::tempdir().unwrap();
     let stale = folder.path().join("pluginevent.sock");
-    drop(PluginSocket::bind(&stale).unwrap());
-    PluginSocket::bind(&stale).unwrap();
+    drop(PluginSocket::bind(&stale, Box::new(|_| ())).unwrap());
+    PluginSocket::bind(&stale, Box::new(|_| ())).unwrap();
 }
 
 #[tokio::test]

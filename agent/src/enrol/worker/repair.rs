@@ -3,7 +3,7 @@
 use agent_core::plan::Event;
 
 use super::Enrolment;
-use crate::ports::{Datapath, FindNetns, PodStatus, Proxy};
+use crate::ports::{Datapath, FindNetns, PodStatus, PortError, Proxy};
 
 impl<D, P, S, F> Enrolment<D, P, S, F>
 where
@@ -12,15 +12,18 @@ where
     S: PodStatus + 'static,
     F: FindNetns,
 {
-    pub(super) fn repair(&mut self) {
-        let repaired = match self.ports.datapath.repair() {
-            Ok(repaired) => repaired,
-            Err(error) => return tracing::error!("{error}"),
-        };
+    pub(super) fn repair(&mut self) -> Result<(), PortError> {
+        let repaired = self.ports.datapath.repair()?;
+        if repaired.moved > 0 {
+            tracing::warn!(
+                pins = repaired.moved,
+                "the file system with the pins was taken away: they are in the one that is there now"
+            );
+        }
         for made in &repaired.made {
             tracing::warn!("somebody removed the pin of {made}: it is there again");
         }
-        let mut count = repaired.made.len() as u64;
+        let mut count = (repaired.moved + repaired.made.len()) as u64;
         for (uid, pod) in &mut self.pods {
             if pod
                 .have
@@ -37,5 +40,6 @@ where
         if count > 0 {
             self.repairs.send_modify(|repairs| repairs.pins += count);
         }
+        Ok(())
     }
 }

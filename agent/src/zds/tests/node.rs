@@ -49,7 +49,7 @@ impl Node {
                 per_second: 10_000.0,
             },
         };
-        let zds = Zds::bind(config, on_connect).expect("a server");
+        let zds = Zds::bind(config, on_connect, Box::new(|_| ())).expect("a server");
         Self {
             events: zds.events(),
             zds,
