@@ -120,7 +120,9 @@ pub fn plan(have: &Have, wish: &Wish) -> Vec<Step> {
 }
 
 fn enrol(have: &Have, capture: &Capture) -> Next {
-    let addresses = sorted(&capture.addresses);
+    // The namespace has also what counts for a newer pod: a pod that has lost all is captured too, not left alone.
+    let lost = capture.lost.iter().map(|(ip, _)| *ip);
+    let addresses = sorted(capture.addresses.iter().copied().chain(lost));
     if !addresses.is_empty() && have.sought_for.as_ref() != Some(&addresses) {
         return Next::Do(Step::FindNetns(addresses));
     }
@@ -303,7 +305,7 @@ fn entry(capture: &Capture, netns: NetnsCookie, enabled: bool) -> PodEntry {
         pod: capture.pod.clone(),
         netns,
         network: capture.network.clone(),
-        addresses: sorted(&capture.addresses),
+        addresses: sorted(capture.addresses.iter().copied()),
         source4: first(IpAddr::is_ipv4),
         source6: first(IpAddr::is_ipv6),
         wire: capture.options.wire,
@@ -314,8 +316,8 @@ fn entry(capture: &Capture, netns: NetnsCookie, enabled: bool) -> PodEntry {
 }
 
 /// Addresses as entries hold them, so that another order is no other set.
-fn sorted(addresses: &[IpAddr]) -> Vec<IpAddr> {
-    let mut addresses = addresses.to_vec();
+fn sorted(addresses: impl Iterator<Item = IpAddr>) -> Vec<IpAddr> {
+    let mut addresses: Vec<_> = addresses.collect();
     addresses.sort_unstable();
     addresses.dedup();
     addresses

@@ -171,7 +171,7 @@ impl Have {
     /// A pod that the maps hold when the agent starts.
     #[must_use]
     pub fn adopted(mut entry: PodEntry) -> Self {
-        entry.addresses = super::sorted(&entry.addresses);
+        entry.addresses = super::sorted(entry.addresses.drain(..));
         Self {
             link: Link::Adopted(entry.netns),
             entry: Some(entry),
@@ -226,7 +226,7 @@ impl Have {
     pub fn apply(&mut self, event: &Event<'_>) {
         match *event {
             Event::Told(carries) => self.told(carries),
-            Event::Addresses(addresses) => self.told_addresses = super::sorted(addresses),
+            Event::Addresses(addresses) => self.told_addresses = super::sorted(addresses.iter().copied()),
             Event::Looked(true) => self.rules = Rules::Present,
             Event::Looked(false) | Event::Fresh | Event::Cleared(Cleared::Gone) => self.rules = Rules::Gone,
             Event::Cleared(Cleared::Draining(_)) => self.rules = Rules::Draining,
@@ -258,7 +258,7 @@ impl Have {
 
     /// What was found by other addresses before and is not found now stays: nothing contradicts it.
     fn sought(&mut self, addresses: &[IpAddr], netns: Option<NetnsCookie>) {
-        self.sought_for = Some(super::sorted(addresses));
+        self.sought_for = Some(super::sorted(addresses.iter().copied()));
         let is_first = netns.is_some() && self.netns.is_none();
         let was_told = !matches!(
             self.proxy,

@@ -73,7 +73,7 @@ impl Report {
 fn reason(wish: &Wish, have: &Have, state: State) -> Option<String> {
     match (wish, state) {
         (Wish::Outside(reason), _) => Some(format!("the pod {reason}")),
-        (Wish::Captured(capture), State::Waiting) if have.netns.is_none() => Some(unfound(capture)),
+        (Wish::Captured(_), State::Waiting) if have.netns.is_none() => Some("no process of the pod is running yet".to_owned()),
         (Wish::Captured(_), State::Waiting) => Some(
             "the proxy has not answered yet: it is slow or busy, see its log and its CPU limit".to_owned(),
         ),
@@ -86,15 +86,10 @@ fn reason(wish: &Wish, have: &Have, state: State) -> Option<String> {
              until they end"
                 .to_owned(),
         ),
-        _ => None,
-    }
-}
-
-fn unfound(capture: &Capture) -> String {
-    match capture.lost.first() {
-        Some((ip, owner)) if capture.addresses.is_empty() => {
-            format!("its address {ip} belongs to the newer pod {owner}")
+        (Wish::Captured(Capture { lost, .. }), _) => {
+            let (ip, owner) = lost.first()?;
+            Some(format!("its address {ip} belongs to the newer pod {owner}"))
         }
-        _ => "no process of the pod is running yet".to_owned(),
+        _ => None,
     }
 }

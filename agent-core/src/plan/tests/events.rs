@@ -99,6 +99,33 @@ fn other_addresses_are_updated_in_place_even_if_the_namespace_is_not_found_by_th
 }
 
 #[test]
+fn a_pod_whose_only_address_a_newer_one_has_is_sought_by_it_and_captured_without_it() {
+    let wish = wanted_with(|capture| {
+        let newer = capture.pod.clone();
+        let owned = std::mem::take(&mut capture.addresses);
+        capture.lost = owned.into_iter().map(|ip| (ip, newer.clone())).collect();
+    });
+    let Next::Do(Step::FindNetns(sought)) = next(&Have::default(), &wish) else {
+        panic!("not sought");
+    };
+    assert_eq!(sought, capture().addresses);
+    let mut have = Have::default();
+    have.apply(&Event::Sought {
+        addresses: &sought,
+        netns: Some(HERE),
+    });
+    let steps = plan(&have, &wish);
+    let written = steps.iter().find_map(|step| match step {
+        Step::Capture(entry) => Some(entry),
+        _ => None,
+    });
+    assert!(
+        written.is_some_and(|entry| entry.enabled && entry.addresses.is_empty()),
+        "{steps:?}"
+    );
+}
+
+#[test]
 fn entries_are_equal_whatever_the_order_and_leave_from_the_first_address_of_a_family() {
     let mut reordered = capture();
     reordered.addresses.reverse();

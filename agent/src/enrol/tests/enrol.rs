@@ -161,20 +161,23 @@ async fn an_address_goes_from_the_older_pod_to_the_newer_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_never_had_its_address_says_who_has_it() {
+async fn a_pod_that_never_had_its_address_is_captured_all_the_same_and_says_who_has_it() {
     let node = Node::with_proxy(ProxyMode::Accepts).await;
     let mut newer = pod("new");
     newer.created = 200;
     node.tell_pod_in(8, newer).await;
     node.fake.take_log();
     node.tell_pod_in(7, pod("old")).await;
-    node.assert_log([]);
-    let report = node.report("old").unwrap();
-    assert_eq!(report.state, State::Waiting);
     assert!(
-        report
-            .reason
-            .unwrap()
-            .contains("belongs to the newer pod default/new")
+        node.fake.world().entries[&PodUid::from("old")]
+            .addresses
+            .is_empty()
+    );
+    let report = node.report("old").unwrap();
+    assert_eq!(report.state, State::Enabled);
+    let reason = report.reason.unwrap_or_default();
+    assert!(
+        reason.contains("belongs to the newer pod default/new"),
+        "{reason}"
     );
 }
