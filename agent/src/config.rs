@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use agent_core::facts::Place;
 use agent_core::ids::{ClusterId, NetworkName, NodeRef};
 use clap::Args;
+use clap::builder::BoolishValueParser;
 
 mod cni;
 mod install;
@@ -16,6 +17,9 @@ pub use cni::CniArgs;
 pub use install::{InstallArgs, PluginPlaceArgs};
 pub use lifecycle::LifecycleArgs;
 pub use ops::{OpsArgs, PortError};
+
+/// Where the proxy looks for its socket, if it is not told otherwise.
+pub const ZDS_SOCKET: &str = "/var/run/ztunnel/ztunnel.sock";
 
 /// Where things are on this node: the same for the agent and for commands that read.
 #[derive(Args, Clone, Debug)]
@@ -129,14 +133,15 @@ pub struct RunArgs {
     #[arg(long, value_name = "YAML", env = "AMBIENT_ENABLEMENT_SELECTOR")]
     pub enablement_selector: Option<String>,
     /// Whether DNS of enrolled pods goes to the proxy, where the pod does not say otherwise
-    #[arg(long, value_name = "BOOL", env = "AMBIENT_DNS_CAPTURE", default_value_t = false, action = clap::ArgAction::Set)]
+    #[arg(long, value_name = "BOOL", env = "AMBIENT_DNS_CAPTURE", default_value_t = false, action = clap::ArgAction::Set,
+          value_parser = BoolishValueParser::new())]
     pub dns_capture: bool,
     /// Socket that the proxy connects to (ZDS)
     #[arg(
         long,
         value_name = "FILE",
         env = "ZTUNNEL_UDS_ADDRESS",
-        default_value = "/var/run/ztunnel/ztunnel.sock"
+        default_value = ZDS_SOCKET
     )]
     pub zds_socket: PathBuf,
     /// That socket; default: pluginevent.sock in --cni-agent-run-dir
@@ -147,7 +152,8 @@ pub struct RunArgs {
     #[arg(long, value_name = "DIR", env = "MESHGATE_HOST_ROOT", default_value = "/")]
     pub host_root: PathBuf,
     /// Mount a bpffs if there is none. Not within a container: the mount would go with it
-    #[arg(long, value_name = "BOOL", env = "MESHGATE_MOUNT_BPFFS", default_value_t = true, action = clap::ArgAction::Set)]
+    #[arg(long, value_name = "BOOL", env = "MESHGATE_MOUNT_BPFFS", default_value_t = true, action = clap::ArgAction::Set,
+          value_parser = BoolishValueParser::new())]
     pub mount_bpffs: bool,
     /// Where the node's /proc is, as this process sees its process ids
     #[arg(long, value_name = "DIR", env = "MESHGATE_PROC")]
@@ -304,6 +310,36 @@ mod tests {
             assert_eq!(run.args.plugin_socket(), PathBuf::from(socket), "{flags:?}");
             let log = PathBuf::from(socket).with_file_name("log.sock");
             assert_eq!(run.args.log_socket(), log, "{flags:?}");
+        }
+    }
+
+    #[test]
+    fn booleans_are_taken_in_all_spellings_that_istio_takes() {
+        for flag in [
+            "dns-capture",
+            "mount-bpffs",
+            "disable-safe-upgrade",
+            "chained-cni-plugin",
+        ] {
+            for (text, wanted) in [
+                ("1", true),
+                ("t", true),
+                ("TRUE", true),
+                ("True", true),
+                ("0", false),
+                ("F", false),
+                ("False", false),
+            ] {
+                let flags = ["meshgate".to_owned(), format!("--{flag}={text}")];
+                let run = <Run as clap::Parser>::parse_from(flags).args;
+                let taken = match flag {
+                    "dns-capture" => run.dns_capture,
+                    "mount-bpffs" => run.mount_bpffs,
+                    "disable-safe-upgrade" => run.lifecycle.disable_safe_upgrade,
+                    _ => run.install.place.chained_cni_plugin,
+                };
+                assert_eq!(taken, wanted, "--{flag}={text}");
+            }
         }
     }
 

@@ -1,7 +1,10 @@
 //! HTTP/1 on any kind of socket: a number of connections at a time, each with a limit for its request.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use http_body_util::Full;
@@ -12,7 +15,7 @@ use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 
 use crate::chain::chain;
 use crate::kept_socket::KeptSocket;
@@ -52,8 +55,32 @@ impl Listener for KeptSocket {
 pub(crate) struct Clients {
     /// What the log calls one of them, with its article.
     pub(crate) name: &'static str,
-    /// Connections at the same time; more wait in the backlog of the socket.
+    /// Connections at the same time. For one more the oldest goes that has not asked anything; while all have, it waits.
     pub(crate) at_once: usize,
+}
+
+/// A connection that is served.
+struct Served {
+    task: AbortHandle,
+    /// Requests that are being answered.
+    asked: Arc<AtomicUsize>,
+}
+
+impl Served {
+    fn is_idle(&self) -> bool {
+        self.asked.load(Ordering::Relaxed) == 0
+    }
+}
+
+/// Makes room for one more connection, if there is none and one can go; returns whether there is room.
+fn make_room(served: &mut VecDeque<Served>, at_once: usize) -> bool {
+    served.retain(|connection| !connection.task.is_finished());
+    if served.len() < at_once {
+        return true;
+    }
+    let oldest = served.iter().position(Served::is_idle);
+    let gone = oldest.and_then(|oldest| served.remove(oldest));
+    gone.inspect(|gone| gone.task.abort()).is_some()
 }
 
 /// Answers each request, for ever. Whoever hangs up is forgotten.
@@ -64,33 +91,54 @@ where
 {
     let Clients { name, at_once } = clients;
     let mut connections = JoinSet::new();
+    let mut served = VecDeque::new();
+    let mut waiting = None;
     loop {
         tokio::select! {
             Some(ended) = connections.join_next() => {
-                if let Err(error) = ended {
+                if let Err(error) = ended && !error.is_cancelled() {
                     tracing::error!(%error, "the task of {name} broke down");
                 }
             }
-            accepted = listener.next(), if connections.len() < at_once => match accepted {
-                Ok(stream) => drop(connections.spawn(converse(stream, name, respond.clone()))),
+            accepted = listener.next(), if waiting.is_none() => match accepted {
+                Ok(stream) => waiting = Some(stream),
                 Err(error) => {
                     tracing::error!(%error, "accepting {name} failed, trying again");
                     tokio::time::sleep(ACCEPT_RETRY).await;
                 }
             },
         }
+        // One that waits does so until another has its answer.
+        if waiting.is_some()
+            && make_room(&mut served, at_once)
+            && let Some(stream) = waiting.take()
+        {
+            let asked = Arc::<AtomicUsize>::default();
+            let task = connections.spawn(converse(stream, name, respond.clone(), asked.clone()));
+            served.push_back(Served { task, asked });
+        }
     }
 }
 
 /// One connection, to its end.
-async fn converse<R, F>(stream: impl AsyncRead + AsyncWrite + Unpin, name: &'static str, respond: R)
-where
+async fn converse<R, F>(
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    name: &'static str,
+    respond: R,
+    asked: Arc<AtomicUsize>,
+) where
     R: Fn(Request<Incoming>) -> F,
     F: Future<Output = Response<Full<Bytes>>>,
 {
     let answer = service_fn(|request| {
         let response = respond(request);
-        async { Ok::<_, Infallible>(response.await) }
+        let asked = &asked;
+        async move {
+            asked.fetch_add(1, Ordering::Relaxed);
+            let response = response.await;
+            asked.fetch_sub(1, Ordering::Relaxed);
+            Ok::<_, Infallible>(response)
+        }
     });
     let served = http1::Builder::new()
         .timer(TokioTimer::new())

@@ -139,10 +139,7 @@ impl Report {
         match read {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => {
-                let told = format!(
-                    "reading {}: {error}; remove it: a running agent writes it again",
-                    path.display()
-                );
+                let told = format!("reading {}: {error}", path.display());
                 Err(io::Error::new(error.kind(), told))
             }
             Ok(report) => Ok(Some(report)),

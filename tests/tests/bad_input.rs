@@ -136,12 +136,21 @@ fn a_run_dir_that_cannot_be_written_is_told_and_stops_no_capture() -> Result<()>
     mesh.proxy.wait_for_pod(&joining)?;
     mesh.check()?;
     for verb in ["status", "pods"] {
-        let (code, _, told) = mesh.agent.said(&[verb])?;
+        let (code, out, err) = mesh.agent.said(&[verb])?;
+        let told = format!("{out}{err}");
         assert!(
-            code == Some(1) && told.contains(&format!("{}: Is a directory", status.display())),
+            code == Some(3) && told.contains(&format!("{}: Is a directory", status.display())),
             "{verb}: {told}"
         );
     }
+    // What the maps say is told all the same.
+    let (_, rows, _) = mesh.agent.said(&["pods", "-o", "json"])?;
+    let rows: Vec<Value> = serde_json::from_str(&rows)?;
+    assert!(
+        rows.iter()
+            .any(|row| row["name"] == "joining" && row["state"] == "enabled"),
+        "{rows:?}"
+    );
     fs::remove_dir(&status)?;
     assert!(mesh.agent.log().contains("status.json"), "{}", mesh.agent.log());
     // At its start.

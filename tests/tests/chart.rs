@@ -228,6 +228,30 @@ fn istios_values_are_taken_at_the_top_and_below_cni() -> Result<()> {
 }
 
 #[test]
+fn ports_and_numbers_in_the_environment_are_what_was_written() -> Result<()> {
+    let Some(assets) = requires::helm("ports_and_numbers_in_the_environment_are_what_was_written") else {
+        return Ok(());
+    };
+    let with = |env: &str| render(&assets.join("helm"), &["--set", env]);
+    let objects = with(
+        "global.networkPolicy.enabled=true,env.MONITORING_PORT=19014,env.MESHGATE_HEALTH_PORT=18000,env.NUMBER=10000000",
+    )?;
+    assert_eq!(object(&objects, "ConfigMap")?["data"]["NUMBER"], "10000000");
+    let pod = &object(&objects, "DaemonSet")?["spec"]["template"];
+    assert_eq!(pod["metadata"]["annotations"]["prometheus.io/port"], "19014");
+    let agent = &pod["spec"]["containers"][0];
+    assert_eq!(agent["ports"][0]["containerPort"], 19014);
+    assert_eq!(agent["ports"][1]["containerPort"], 18000);
+    assert_eq!(agent["readinessProbe"]["httpGet"]["port"], 18000);
+    let policy = object(&objects, "NetworkPolicy").map(ToString::to_string);
+    ensure!(policy.is_ok_and(|policy| policy.contains("19014") && policy.contains("18000")));
+    let objects = with("env.MONITORING_PORT=-1")?;
+    let pod = &object(&objects, "DaemonSet")?["spec"]["template"];
+    assert_eq!(pod["metadata"]["annotations"]["prometheus.io/scrape"], "false");
+    Ok(())
+}
+
+#[test]
 fn what_makes_no_sense_is_refused_with_its_reason() -> Result<()> {
     let Some(assets) = requires::helm("what_makes_no_sense_is_refused_with_its_reason") else {
         return Ok(());

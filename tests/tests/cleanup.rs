@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use agent::datapath::plan::{MAPS, NODE, PROXY};
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use serde_json::json;
 use tests::moments::Moments;
 use tests::node_state;
@@ -204,8 +204,21 @@ fn cleanup_works_on_a_node_that_is_half_broken() -> Result<()> {
     let objects = Pins::of(&mesh.node).objects()?;
     mesh.agent.kill9();
     fs::remove_dir_all(mesh.agent.run_dir())?;
-    let (code, out, err) = mesh.agent.said(&["cleanup"])?;
+    let zds = mesh.node.zds_socket();
+    let plugin = mesh.node.plugin_socket();
+    let folder = plugin.parent().context("a folder")?;
+    let text = |path: &Path| path.display().to_string();
+    let (zds_flag, folder_flag) = (text(&zds), text(folder));
+    let flags = [
+        "cleanup",
+        "--zds-socket",
+        &zds_flag,
+        "--cni-agent-run-dir",
+        &folder_flag,
+    ];
+    let (code, out, err) = mesh.agent.said(&flags)?;
     ensure!(code == Some(0), "{out}{err}");
+    ensure!(!zds.exists() && !folder.exists(), "sockets are left: {out}");
     for (kind, id) in objects {
         ensure!(!exists(kind, id)?, "{kind:?} {id} is left");
     }

@@ -2,9 +2,11 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::net::{IpAddr, SocketAddr};
+use std::io::Write as _;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use agent_common::counters::PodCounters;
 use anyhow::{Context, Result, ensure};
@@ -55,6 +57,34 @@ fn the_agent_is_healthy_at_once_and_ready_when_all_pods_are_known() -> Result<()
     let conditions = status["conditions"].as_array().into_iter().flatten();
     let names: Vec<_> = conditions.map(|condition| &condition["name"]).collect();
     assert_eq!(names, ["pins", "plugin socket", "proxy socket", "watch"]);
+    Ok(())
+}
+
+#[test]
+fn half_requests_keep_no_other_client_waiting() -> Result<()> {
+    if !requires::root("half_requests_keep_no_other_client_waiting") {
+        return Ok(());
+    }
+    let node = Node::new()?;
+    let agent = Agent::start(&node)?;
+    let half = |port: u16| {
+        node.netns().run(move || -> Result<TcpStream> {
+            let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
+            write!(stream, "GET /readyz HTTP/1.1\r\nHost: ")?;
+            Ok(stream)
+        })?
+    };
+    for port in [HEALTH, MONITORING] {
+        // More than are served at once, and than wait besides.
+        let halves = (0..80).map(|_| half(port)).collect::<Result<Vec<_>>>()?;
+        let began = Instant::now();
+        let path = if port == HEALTH { "/readyz" } else { "/metrics" };
+        assert_eq!(get(&node, port, path, "")?.status, 200);
+        // Half a request is waited for five seconds.
+        ensure!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+        drop(halves);
+    }
+    drop(agent);
     Ok(())
 }
 

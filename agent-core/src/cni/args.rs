@@ -16,6 +16,14 @@ pub enum ArgsError {
     /// A value that is no boolean.
     #[error("CNI_ARGS has IgnoreUnknown={0:?}; it must be 1, 0, true or false")]
     Boolean(String),
+    /// Half of a pod's name: a pod of Kubernetes, and nobody could tell which.
+    #[error("CNI_ARGS has {has} without {lacks}; the runtime must give both")]
+    HalfNamed {
+        /// What is there.
+        has: &'static str,
+        /// What is missing.
+        lacks: &'static str,
+    },
 }
 
 impl From<ArgsError> for CniError {
@@ -52,12 +60,17 @@ pub fn parse(args: &str) -> Result<Option<SandboxPod>, ArgsError> {
     if !unknown.is_empty() && !ignore_unknown {
         return Err(ArgsError::Unknown(unknown));
     }
-    let named = !namespace.is_empty() && !name.is_empty();
-    Ok(named.then(|| SandboxPod {
-        namespace: namespace.to_owned(),
-        name: name.to_owned(),
-        uid: (!uid.is_empty()).then(|| PodUid::from(uid)),
-    }))
+    let half = |has, lacks| Err(ArgsError::HalfNamed { has, lacks });
+    match (namespace, name) {
+        ("", "") => Ok(None),
+        ("", _) => half("K8S_POD_NAME", "K8S_POD_NAMESPACE"),
+        (_, "") => half("K8S_POD_NAMESPACE", "K8S_POD_NAME"),
+        _ => Ok(Some(SandboxPod {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            uid: (!uid.is_empty()).then(|| PodUid::from(uid)),
+        })),
+    }
 }
 
 fn boolean(text: &str) -> Result<bool, ArgsError> {
@@ -88,15 +101,21 @@ mod tests {
     }
 
     #[test]
-    fn without_a_name_or_a_namespace_it_is_no_pod_of_kubernetes() {
+    fn without_a_name_it_is_no_pod_of_kubernetes_and_with_half_of_one_nobody_can_tell() {
         for args in [
             "",
-            "K8S_POD_NAME=web-0",
-            "K8S_POD_NAMESPACE=shop",
-            "K8S_POD_NAMESPACE=;K8S_POD_NAME=web-0",
+            "K8S_POD_NAMESPACE=;K8S_POD_NAME=",
             "IgnoreUnknown=TRUE;FOO=bar",
         ] {
             assert_eq!(parse(args), Ok(None), "{args}");
+        }
+        let (namespace, name) = ("K8S_POD_NAMESPACE", "K8S_POD_NAME");
+        for (args, has, lacks) in [
+            ("K8S_POD_NAME=web-0", name, namespace),
+            ("K8S_POD_NAMESPACE=shop", namespace, name),
+            ("K8S_POD_NAMESPACE=;K8S_POD_NAME=web-0", name, namespace),
+        ] {
+            assert_eq!(parse(args), Err(ArgsError::HalfNamed { has, lacks }), "{args}");
         }
     }
 

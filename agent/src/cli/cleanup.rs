@@ -7,7 +7,7 @@ use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use agent_core::cni::config::SOCKET;
+use agent_core::cni::config::{LOG_SOCKET, SOCKET};
 use anyhow::{Context, bail};
 use clap::Args;
 use serde::Serialize;
@@ -15,7 +15,7 @@ use serde::Serialize;
 use super::Exit;
 use super::output::{self, Format};
 use crate::app::{self, installation};
-use crate::config::{Paths, PluginPlaceArgs};
+use crate::config::{Paths, PluginPlaceArgs, ZDS_SOCKET};
 use crate::datapath::last::stop_capturing;
 use crate::datapath::namespaces;
 use crate::datapath::pins::Pins;
@@ -23,6 +23,7 @@ use crate::datapath::remnants::{Remnants, remove_all};
 use crate::install;
 use crate::lock;
 use crate::netns::by_cookie;
+use crate::ops::Control;
 use crate::report::Report;
 use crate::socket_file::is_listened_on;
 
@@ -35,6 +36,14 @@ pub struct CleanupArgs {
     /// Where the plugin is on the node
     #[command(flatten)]
     place: PluginPlaceArgs,
+    /// Socket that the proxy connects to, where the agent's account does not tell it
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "ZTUNNEL_UDS_ADDRESS",
+        default_value = ZDS_SOCKET
+    )]
+    zds_socket: PathBuf,
     /// Stay when all is done, until told to stop, and take connections at TCP port 8000: in a DaemonSet, which would start
     /// it again and again, and which asks there whether its pod is ready
     #[arg(long)]
@@ -98,7 +107,7 @@ pub fn execute(paths: &Paths, format: Format, args: &CleanupArgs) -> anyhow::Res
     cleaned.programs = before.programs.len();
     cleaned.maps = before.maps.len();
     cleaned.links = before.links.len();
-    cleaned.remove_files(paths);
+    cleaned.remove_files(paths, args);
     cleaned.left.extend(wait_until_gone(&before));
     drop((pins_lock, guard));
     cleaned.remove_empty(paths.run_dir.clone());
@@ -145,12 +154,30 @@ impl Cleaned {
         self.left.extend(errors.iter().map(ToString::to_string));
     }
 
-    fn remove_files(&mut self, paths: &Paths) {
-        let sockets = Report::read(&paths.run_dir)
-            .ok()
-            .flatten()
-            .unwrap_or_default()
-            .sockets;
+    /// The sockets that the agent's account names; without one, those that its settings would have.
+    fn sockets(&mut self, paths: &Paths, args: &CleanupArgs) -> Vec<PathBuf> {
+        let run_dir = &args.place.cni_agent_run_dir;
+        let configured = || {
+            vec![
+                args.zds_socket.clone(),
+                run_dir.join(SOCKET),
+                run_dir.join(LOG_SOCKET),
+                Control::path(&paths.run_dir),
+            ]
+        };
+        match Report::read(&paths.run_dir) {
+            Ok(account) => account.map_or_else(configured, |account| account.sockets),
+            Err(error) => {
+                self.left.push(format!(
+                    "sockets with other paths than the settings have, if there are any: {error}"
+                ));
+                configured()
+            }
+        }
+    }
+
+    fn remove_files(&mut self, paths: &Paths, args: &CleanupArgs) {
+        let sockets = self.sockets(paths, args);
         let is_socket = |path: &PathBuf| {
             std::fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket())
                 // Another agent has taken the node over: Istio's, on the way back.

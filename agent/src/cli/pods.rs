@@ -44,26 +44,31 @@ pub struct PodRow {
 /// # Errors
 /// When the maps cannot be read.
 pub fn execute(paths: &Paths, format: Format) -> anyhow::Result<Exit> {
-    let rows = rows(paths)?;
+    let account = Report::read(&paths.run_dir);
+    let unreadable = account.as_ref().err().map(ToString::to_string);
+    let rows = rows(paths, account.ok().flatten().unwrap_or_default())?;
     match format {
         Format::Json => output::json(&rows)?,
         Format::Table if rows.is_empty() => output::lines(["no pods on this node"])?,
         Format::Table => output::lines(table(&rows))?,
     }
-    Ok(Exit::Fine)
+    let Some(why) = unreadable else {
+        return Ok(Exit::Fine);
+    };
+    eprintln!("warning: only what is captured is told, and no reasons: {why}");
+    Ok(Exit::Degraded)
 }
 
-/// All pods of this node.
+/// All pods of this node, with what the agent's account tells of them.
 ///
 /// # Errors
 /// When the maps cannot be read; maps that are not there hold no pods.
-pub fn rows(paths: &Paths) -> anyhow::Result<Vec<PodRow>> {
+pub fn rows(paths: &Paths, account: Report) -> anyhow::Result<Vec<PodRow>> {
     let captured = match Tables::open(&Pins::new(&paths.bpffs)) {
         Err(TablesError::NotPinned { .. }) => Vec::new(),
         tables => tables?.entries()?,
     };
-    let report = Report::read(&paths.run_dir)?;
-    Ok(merge(&captured, report.unwrap_or_default()))
+    Ok(merge(&captured, account))
 }
 
 /// The maps tell what is captured; the account tells the rest and the reasons.

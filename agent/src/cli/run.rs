@@ -1,6 +1,7 @@
 //! `meshgate run`: the agent itself.
 
 use agent_core::departure::Departure;
+use rustix::process::{Resource, getrlimit, setrlimit};
 
 use super::Exit;
 use crate::app::{self, installation};
@@ -14,6 +15,7 @@ use crate::install;
 /// When it cannot start, or a part that it cannot do without ends.
 pub fn execute(paths: &Paths, args: &RunArgs) -> anyhow::Result<Exit> {
     let log = app::log_to_stderr(args)?;
+    open_as_many_files_as_allowed();
     // Before there are other threads.
     match cgroup_ns::join(&args.proc_root()) {
         Ok(true) => tracing::info!("in the node's cgroup namespace"),
@@ -38,4 +40,12 @@ pub fn execute(paths: &Paths, args: &RunArgs) -> anyhow::Result<Exit> {
         }
     }
     Ok(Exit::Fine)
+}
+
+/// Some start their services with a limit of 1024 files, and the agent holds one for each pod and for each plugin that waits.
+fn open_as_many_files_as_allowed() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    // Raised or not, it works with what it has.
+    let _ = setrlimit(Resource::Nofile, limit);
 }

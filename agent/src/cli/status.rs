@@ -11,7 +11,7 @@ use crate::datapath::pins::Pins;
 use crate::datapath::state::{self, LinkState};
 use crate::datapath::versions;
 use crate::lock;
-use crate::report::{ConditionReport, Problem, ProxyReport, RepairReport, Report};
+use crate::report::{self, ConditionReport, Problem, ProxyReport, RepairReport, Report};
 
 /// Everything that `status` says.
 #[derive(Debug, Serialize)]
@@ -81,11 +81,14 @@ pub fn execute(paths: &Paths, format: Format) -> anyhow::Result<Exit> {
 fn gather(paths: &Paths) -> anyhow::Result<Status> {
     let pins = Pins::new(&paths.bpffs);
     let agent_running = lock::is_held(&paths.run_dir);
-    let report = Report::read(&paths.run_dir)?.unwrap_or_default();
-    let pods = count(&pods::rows(paths)?);
+    let account = Report::read(&paths.run_dir);
+    let unreadable = account.as_ref().err().map(|error| unreadable(paths, error));
+    let report = account.ok().flatten().unwrap_or_default();
+    let pods = count(&pods::rows(paths, report.clone())?);
     let node_links = state::node_links(&pins);
     let proxy_links = state::proxy_links(&pins)?;
     let mut problems = report.problems;
+    problems.extend(unreadable);
     problems.extend(degraded(agent_running, paths, &node_links, pods));
     problems.extend(versions::others(&pins)?.into_iter().map(of_other_version));
     Ok(Status {
@@ -111,6 +114,14 @@ fn gather(paths: &Paths) -> anyhow::Result<Status> {
         repairs: report.repairs,
         problems,
     })
+}
+
+fn unreadable(paths: &Paths, error: &std::io::Error) -> Problem {
+    Problem {
+        object: report::path(&paths.run_dir).display().to_string(),
+        problem: format!("what the agent told of itself is not known: {error}"),
+        fix: "a running agent writes the file again when it is removed".to_owned(),
+    }
 }
 
 fn count(rows: &[PodRow]) -> PodCount {

@@ -1,6 +1,7 @@
 //! Settings of the agent's end: how it tells an upgrade from its removal.
 
 use clap::Args;
+use clap::builder::BoolishValueParser;
 
 /// How the agent tells an upgrade from its removal.
 #[derive(Args, Clone, Debug)]
@@ -18,6 +19,7 @@ pub struct LifecycleArgs {
     pub daemonset: String,
     /// Take the plugin out of the CNI configuration at each stop, as if it were the removal
     #[arg(long, value_name = "BOOL", env = "AMBIENT_DISABLE_SAFE_UPGRADE", default_value_t = false, num_args = 0..=1,
-          default_missing_value = "true", action = clap::ArgAction::Set)]
+          default_missing_value = "true", action = clap::ArgAction::Set,
+          value_parser = BoolishValueParser::new())]
     pub disable_safe_upgrade: bool,
 }

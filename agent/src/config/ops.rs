@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use clap::Args;
+use clap::builder::BoolishValueParser;
 
 /// Any address, of both families.
 const ANY: IpAddr = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
@@ -35,7 +36,7 @@ pub struct OpsArgs {
     #[arg(long, value_name = "IP", env = "MESHGATE_MONITORING_ADDRESS", default_value_t = ANY)]
     pub monitoring_address: IpAddr,
     /// Count decisions for each pod in /metrics too: twenty series for each pod
-    #[arg(long, env = "MESHGATE_POD_METRICS")]
+    #[arg(long, env = "MESHGATE_POD_METRICS", value_parser = BoolishValueParser::new())]
     pub pod_metrics: bool,
     /// What is logged: a level, and scope:level for parts of the agent, as in debug or info,zds:debug; as Istio's
     /// --log_output_level
@@ -48,10 +49,10 @@ pub struct OpsArgs {
     )]
     pub log_level: String,
     /// Log each decision of the kernel programs too, in scope program: for finding a fault, at a cost for each connection
-    #[arg(long, env = "MESHGATE_PROGRAM_LOG")]
+    #[arg(long, env = "MESHGATE_PROGRAM_LOG", value_parser = BoolishValueParser::new())]
     pub program_log: bool,
     /// Log lines of JSON
-    #[arg(long, env = "MESHGATE_LOG_JSON", alias = "log_as_json")]
+    #[arg(long, env = "MESHGATE_LOG_JSON", alias = "log_as_json", value_parser = BoolishValueParser::new())]
     pub log_as_json: bool,
 }
 

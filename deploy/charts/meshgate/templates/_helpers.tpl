@@ -85,3 +85,18 @@ the one for all.
 {{- end -}}
 {{- toYaml $kept -}}
 {{- end -}}
+
+{{/* A value as text: Helm reads each number as a float, which prints 10000000 as 1e+07. */}}
+{{- define "meshgate.text" -}}
+{{- if and (kindIs "float64" .) (eq (floor .) .) -}}
+{{- int64 . -}}
+{{- else -}}
+{{- toString . -}}
+{{- end -}}
+{{- end -}}
+
+{{/* A port: from `env`, or this default. */}}
+{{- define "meshgate.port" -}}
+{{- $values := index . 0 -}}
+{{- get (default dict $values.env) (index . 1) | default (index . 2) | int -}}
+{{- end -}}
