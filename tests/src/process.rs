@@ -9,7 +9,7 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::de::DeserializeOwned;
 
-use crate::wait::{LIMIT, readable};
+use crate::wait::{LIMIT, patient, readable};
 
 /// How a process ended: its exit code, what it printed, and what it complained of.
 pub type Said = (Option<i32>, String, String);
@@ -82,7 +82,7 @@ impl Process {
     /// # Errors
     /// When it ends before, or does not print within [`LIMIT`].
     pub fn line(&mut self) -> Result<String> {
-        let deadline = Instant::now() + LIMIT;
+        let deadline = Instant::now() + patient(LIMIT);
         loop {
             if let Some(end) = self.unread.iter().position(|&byte| byte == b'\n') {
                 let line: Vec<u8> = self.unread.drain(..=end).collect();
@@ -139,7 +139,7 @@ impl Process {
     /// # Errors
     /// When it has not ended within [`LIMIT`].
     pub fn wait(&mut self) -> Result<ExitStatus> {
-        if !readable(&mut [PollFd::new(&self.pidfd, PollFlags::IN)], LIMIT)? {
+        if !readable(&mut [PollFd::new(&self.pidfd, PollFlags::IN)], patient(LIMIT))? {
             bail!("{} did not end within {LIMIT:?}", self.what);
         }
         Ok(self.child.wait()?)

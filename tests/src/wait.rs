@@ -8,8 +8,19 @@ use anyhow::{Context, Result, bail};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify::{CreateFlags, WatchFlags, add_watch, init};
 
-/// How long a fixture waits for something that should take milliseconds.
+/// How long a fixture waits for something that should take milliseconds, on a real processor: see [`patient`].
 pub const LIMIT: Duration = Duration::from_secs(20);
+/// Variable with the factor by which an emulated processor is slower.
+const SLOWER: &str = "MESHGATE_SLOWER";
+
+/// This limit, on the processor that is there.
+///
+/// An emulated one is some ten times slower, and nothing else is the matter with it.
+#[must_use]
+pub fn patient(limit: Duration) -> Duration {
+    let factor = std::env::var(SLOWER).ok().and_then(|factor| factor.parse().ok());
+    limit * factor.unwrap_or(1)
+}
 
 /// Calls `check` until it returns a value: at once, and after each change in the folder of `file`. `also` wakes it too
 /// (a pidfd, so that a process which died is noticed).
@@ -30,14 +41,15 @@ pub fn for_file<T>(
         | WatchFlags::MODIFY
         | WatchFlags::CLOSE_WRITE;
     add_watch(&inotify, folder, changes).with_context(|| format!("watching {}", folder.display()))?;
-    let deadline = Instant::now() + LIMIT;
+    let limit = patient(LIMIT);
+    let deadline = Instant::now() + limit;
     loop {
         if let Some(value) = check()? {
             return Ok(value);
         }
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            bail!("waited {LIMIT:?} for {what}");
+            bail!("waited {limit:?} for {what}");
         }
         wake(&inotify, also, left)?;
     }
@@ -49,6 +61,7 @@ pub fn for_file<T>(
 /// # Errors
 /// When `check` fails or `limit` passes; `what` names what was awaited.
 pub fn asking<T>(limit: Duration, what: &str, mut check: impl FnMut() -> Result<Option<T>>) -> Result<T> {
+    let limit = patient(limit);
     let deadline = Instant::now() + limit;
     loop {
         if let Some(value) = check()? {

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use tests::proxy::Direction;
+use tests::wait::patient;
 use tests::{Agent, Maps, Mesh, Node, Pod, PodSpec, Proxy, istio, requires, wait};
 
 /// The annotation of the mode.
@@ -144,7 +145,7 @@ fn a_client_of_a_closed_port_is_reset_at_once_in_wire_mode_too() -> Result<()> {
         let seen = mesh.outside.load(&["connect", &at(server, 9)])?;
         assert_eq!(seen["read"], "ECONNRESET", "{seen}");
         assert!(
-            began.elapsed() < Duration::from_secs(1),
+            began.elapsed() < patient(Duration::from_secs(1)),
             "{server}: {:?}",
             began.elapsed()
         );

@@ -8,6 +8,7 @@ use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use tests::proxy::{Connection, Direction};
 use tests::spec::Families;
+use tests::wait::patient;
 use tests::{Mesh, Pod, PodSpec, Proxy, requires};
 
 /// What must take no time at all; generous, because the machine may be busy.
@@ -175,7 +176,7 @@ fn a_destination_of_a_family_that_the_pod_lacks_is_unreachable_at_once() -> Resu
         let began = Instant::now();
         let seen = pod.load(&["connect", &destination])?;
         assert_eq!(seen["connect"], "ENETUNREACH", "{destination}: {seen}");
-        assert!(began.elapsed() < AT_ONCE, "{:?}", began.elapsed());
+        assert!(began.elapsed() < patient(AT_ONCE), "{:?}", began.elapsed());
     }
     assert_eq!(std::fs::read_to_string(&log)?, "", "somebody was reached");
     for (pod, destination) in [(&v4, to4), (&v6, to6)] {
@@ -200,7 +201,7 @@ fn without_a_proxy_connections_are_refused_at_once_and_reach_nobody() -> Result<
             let began = Instant::now();
             let seen = mesh.client.load(&["connect", &text, "--bind", &bind])?;
             assert_eq!(seen["connect"], "ECONNREFUSED", "{text}: {seen}");
-            assert!(began.elapsed() < AT_ONCE, "{:?}", began.elapsed());
+            assert!(began.elapsed() < patient(AT_ONCE), "{:?}", began.elapsed());
         }
     }
     assert_eq!(std::fs::read_to_string(&log)?, "", "somebody was reached");

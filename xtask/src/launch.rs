@@ -53,6 +53,8 @@ enum Subject {
     Restart,
     /// Time of a container runtime to make sandboxes
     Cri,
+    /// Time of a question to the proxy's DNS server
+    Dns,
 }
 
 /// The verb `demo`.
@@ -86,6 +88,7 @@ pub(crate) fn bench(workspace: &Workspace, args: &BenchArgs) -> anyhow::Result<b
         Subject::Cni => "cni",
         Subject::Restart => "restart",
         Subject::Cri => "cri",
+        Subject::Dns => "dns",
     };
     let output = match args.output {
         Output::Table => "table",

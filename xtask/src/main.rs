@@ -6,6 +6,7 @@ mod check;
 mod command;
 mod fnv;
 mod image;
+mod kernels;
 mod launch;
 mod report;
 mod setup;

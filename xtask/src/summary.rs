@@ -40,6 +40,30 @@ impl Summary {
         })
     }
 
+    /// Runs tests in a guest, which tells how they ended by what it prints only; `binaries` of them must come to their end.
+    pub(crate) fn guest(
+        &mut self,
+        step: &'static str,
+        binaries: u64,
+        boot: impl FnOnce(fn(&mut Command) -> anyhow::Result<Tests>) -> anyhow::Result<Tests>,
+    ) -> bool {
+        self.record(step, || {
+            let tests = match boot(|command| testrun::run(command).map(|(tests, _)| tests)) {
+                Ok(tests) => tests,
+                Err(error) => return (None, Err(error)),
+            };
+            let outcome = match &tests {
+                tests if tests.binaries != binaries => Err(anyhow::anyhow!(
+                    "{} of {binaries} test binaries came to their end",
+                    tests.binaries
+                )),
+                tests if tests.failed > 0 => Err(anyhow::anyhow!("{} tests failed", tests.failed)),
+                _ => Ok(()),
+            };
+            (Some(tests), outcome)
+        })
+    }
+
     /// Notes a step that is left out.
     pub(crate) fn skip(&mut self, step: &'static str, why: impl Into<String>) {
         let outcome = Outcome::Skipped(why.into());
@@ -150,10 +174,29 @@ mod tests {
                 failed: 1,
                 ignored: 1,
                 skipped: vec!["probes: needs root".to_owned()],
+                ..Tests::default()
             };
             summary.record("tests", || (Some(tests), Ok(())));
         }
         assert_eq!(summary.closing_line(), "4 passed, 2 failed, 4 skipped");
+    }
+
+    #[test]
+    fn a_guest_passes_when_all_its_test_binaries_end_and_no_test_fails() {
+        for (ended, failed, wanted) in [(2, 0, true), (1, 0, false), (2, 1, false)] {
+            let tests = Tests {
+                passed: 5,
+                failed,
+                binaries: ended,
+                ..Tests::default()
+            };
+            let mut summary = Summary::default();
+            assert_eq!(
+                summary.guest("guest", 2, |_| Ok(tests)),
+                wanted,
+                "{ended} {failed}"
+            );
+        }
     }
 
     #[test]

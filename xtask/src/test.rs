@@ -9,6 +9,7 @@ use crate::build;
 use crate::check;
 use crate::command::cargo;
 use crate::image;
+use crate::kernels::{self, Kernel};
 use crate::launch::{environment, require_root};
 use crate::setup;
 use crate::summary::Summary;
@@ -25,6 +26,9 @@ pub(crate) struct Args {
     /// Only what needs neither root nor network: format, tidy, lints, docs, unit tests
     #[arg(long)]
     fast: bool,
+    /// Only the tests of the datapath, on this kernel, in an emulator
+    #[arg(long, value_enum, conflicts_with_all = ["fast", "filter"])]
+    kernel: Option<Kernel>,
     /// Only tests whose names contain this, and no other checks
     filter: Option<String>,
 }
@@ -38,6 +42,8 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> anyhow::Result<bool> {
     if args.fast {
         without_root(workspace, args, &mut summary);
         summary.skip("end to end", "--fast");
+    } else if let Some(kernel) = args.kernel {
+        elsewhere(workspace, kernel, &mut summary);
     } else {
         everything(workspace, args, &mut summary);
     }
@@ -51,7 +57,7 @@ fn everything(workspace: &Workspace, args: &Args, summary: &mut Summary) {
     thread::scope(|scope| {
         let kube = scope.spawn(|| setup::ensure(workspace, &[setup::KUBE]));
         let ready = summary.step("setup", || {
-            setup::ensure(workspace, &[setup::BUILD, setup::TESTS])
+            setup::ensure(workspace, &[setup::BUILD, setup::TESTS, setup::KERNELS])
         });
         without_root(workspace, args, summary);
         let built = ready
@@ -66,12 +72,27 @@ fn everything(workspace: &Workspace, args: &Args, summary: &mut Summary) {
         });
         if built && served {
             summary.tests("end to end", &mut end_to_end(workspace, args));
+            if args.filter.is_none() {
+                kernels::test(workspace, &Kernel::ALL, summary);
+            }
         } else {
             summary.step("end to end", || {
                 anyhow::bail!("not run, because a step before it failed")
             });
         }
     });
+}
+
+/// One other kernel only.
+fn elsewhere(workspace: &Workspace, kernel: Kernel, summary: &mut Summary) {
+    let built = summary.step("setup", || {
+        setup::ensure(workspace, &[setup::BUILD, setup::TESTS, setup::KERNELS])
+    }) && summary.step("build", || {
+        build::all(workspace).and_then(|()| build::next(workspace))
+    });
+    if built {
+        kernels::test(workspace, &[kernel], summary);
+    }
 }
 
 fn without_root(workspace: &Workspace, args: &Args, summary: &mut Summary) {

@@ -17,6 +17,8 @@ pub(crate) struct Tests {
     pub(crate) failed: u64,
     /// Ignored by their attribute.
     pub(crate) ignored: u64,
+    /// Test binaries that came to their end.
+    pub(crate) binaries: u64,
     /// Skipped themselves, because this machine lacks something: name and reason.
     pub(crate) skipped: Vec<String>,
 }
@@ -55,6 +57,7 @@ impl Tests {
             self.passed += passed;
             self.failed += failed;
             self.ignored += ignored;
+            self.binaries += 1;
         }
     }
 }
@@ -76,7 +79,8 @@ fn pass_on(from: impl BufRead, to: &mut impl Write) -> io::Result<Tests> {
     let mut tests = Tests::default();
     for line in from.split(b'\n') {
         let line = line?;
-        let line = String::from_utf8_lossy(&line);
+        // A console ends its lines in its own way.
+        let line = String::from_utf8_lossy(line.trim_ascii_end());
         writeln!(to, "{line}")?;
         tests.read(&line);
     }

@@ -15,7 +15,7 @@ use super::{
     Add, Del, Hello, Keep, Packet, Payload, Request, Response, SnapshotSent, WorkloadInfo, receive, send,
 };
 use crate::pod::Pod;
-use crate::wait::{LIMIT, readable};
+use crate::wait::{LIMIT, patient, readable};
 
 /// The listening end.
 #[derive(Debug)]
@@ -48,7 +48,7 @@ impl ZdsServer {
     /// # Errors
     /// When none comes in time, or it says something else.
     pub fn accept(&self) -> Result<Peer> {
-        if !readable(&mut [PollFd::new(&self.0, PollFlags::IN)], LIMIT)? {
+        if !readable(&mut [PollFd::new(&self.0, PollFlags::IN)], patient(LIMIT))? {
             bail!("no proxy connected within {LIMIT:?}");
         }
         let peer = Peer(accept_with(&self.0, SocketFlags::CLOEXEC)?);
@@ -128,7 +128,7 @@ impl Peer {
     }
 
     fn packet(&self) -> Result<Packet> {
-        if !readable(&mut [PollFd::new(&self.0, PollFlags::IN)], LIMIT)? {
+        if !readable(&mut [PollFd::new(&self.0, PollFlags::IN)], patient(LIMIT))? {
             bail!("the proxy said nothing within {LIMIT:?}");
         }
         receive(&self.0)?.context("the proxy closed the connection")

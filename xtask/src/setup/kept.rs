@@ -1,4 +1,4 @@
-//! Binaries that are kept in the cache, unless the environment names others.
+//! Binaries and folders that are kept in the cache, unless the environment names others.
 
 use std::env;
 use std::fs;
@@ -8,23 +8,23 @@ use anyhow::Context as _;
 
 use crate::workspace::cache;
 
-/// One binary.
+/// One of them.
 pub(crate) struct Kept {
     /// The environment variable that names another one.
     pub(crate) variable: &'static str,
     /// Its place within the cache.
-    pub(super) place: &'static str,
+    pub(crate) place: &'static str,
 }
 
 impl Kept {
-    /// The binary, or what is missing.
+    /// Where it is, or what is missing.
     pub(crate) fn find(&self) -> Result<PathBuf, String> {
         let given = env::var_os(self.variable).map(PathBuf::from);
-        if let Some(binary) = given.filter(|binary| binary.is_file()) {
+        if let Some(binary) = given.filter(|binary| binary.exists()) {
             return Ok(binary);
         }
         let binary = self.path().map_err(|error| format!("{error:#}"))?;
-        if binary.is_file() {
+        if binary.exists() {
             Ok(binary)
         } else {
             Err("not found".to_owned())

@@ -2,6 +2,7 @@
 
 mod envoy;
 mod kept;
+mod kernels;
 mod kube;
 mod programs;
 mod promtool;
@@ -12,6 +13,7 @@ use clap::ValueEnum;
 use crate::workspace::Workspace;
 
 pub(crate) use envoy::ENVOY;
+pub(crate) use kept::Kept;
 pub(crate) use kube::find as kube;
 pub(crate) use promtool::PROMTOOL;
 
@@ -62,6 +64,8 @@ pub(crate) const TESTS: &[Item] = &[
 ];
 /// What tests with a real API server need; minutes the first time.
 pub(crate) const KUBE: &[Item] = &[kube::ITEM];
+/// What tests on other kernels need.
+pub(crate) const KERNELS: &[Item] = &[kernels::QEMU, kernels::LINUX_6_1, kernels::LINUX_6_12];
 /// Puts what belongs to a line of the list under its text.
 const INDENT: &str = "                      ";
 const DENY: &[Item] = &[programs::DENY];
@@ -74,7 +78,7 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> anyhow::Result<bool> {
         &[]
     };
     let each = if args.check { check_one } else { bring_one };
-    let missing = count_missing(workspace, &[BUILD, TESTS, KUBE, extra], each);
+    let missing = count_missing(workspace, &[BUILD, TESTS, KERNELS, KUBE, extra], each);
     match (missing, args.check) {
         (0, _) => println!("everything is here; next: `cargo xtask demo`, or `cargo xtask test`"),
         (_, true) => println!("{missing} missing; `cargo xtask setup` brings what it can"),
