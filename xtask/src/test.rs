@@ -26,7 +26,7 @@ pub(crate) struct Args {
     /// Only what needs neither root nor network: format, tidy, lints, docs, unit tests
     #[arg(long)]
     fast: bool,
-    /// Only the tests of the datapath, on this kernel, in an emulator
+    /// Only the tests of the datapath, all of them, on this kernel in an emulator
     #[arg(long, value_enum, conflicts_with_all = ["fast", "filter"])]
     kernel: Option<Kernel>,
     /// Only tests whose names contain this, and no other checks
@@ -73,7 +73,7 @@ fn everything(workspace: &Workspace, args: &Args, summary: &mut Summary) {
         if built && served {
             summary.tests("end to end", &mut end_to_end(workspace, args));
             if args.filter.is_none() {
-                kernels::test(workspace, &Kernel::ALL, summary);
+                kernels::test(workspace, &Kernel::ALL, kernels::ESSENTIAL, summary);
             }
         } else {
             summary.step("end to end", || {
@@ -91,7 +91,7 @@ fn elsewhere(workspace: &Workspace, kernel: Kernel, summary: &mut Summary) {
         build::all(workspace).and_then(|()| build::next(workspace))
     });
     if built {
-        kernels::test(workspace, &[kernel], summary);
+        kernels::test(workspace, &[kernel], kernels::DATAPATH, summary);
     }
 }
 
