@@ -118,7 +118,9 @@ fn of_two_pods_with_one_address_the_newer_has_it() -> Result<()> {
     let told = mesh.agent.wait_for_pod_state(older.uid(), "waiting")?;
     assert!(told.reason.to_string().contains("default/newer"), "{told:?}");
     let found = mesh.agent.wait_for("both addresses as problems", |status| {
-        (status.problems.len() == 2).then(|| status.problems.clone())
+        let about = |problem: &&Value| problem["problem"].to_string().contains("default/newer");
+        let found: Vec<_> = status.problems.iter().filter(about).cloned().collect();
+        (found.len() == 2).then_some(found)
     })?;
     for (problem, ip) in found.iter().zip(newer.ips()) {
         assert!(

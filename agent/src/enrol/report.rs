@@ -73,7 +73,7 @@ impl Report {
 fn reason(wish: &Wish, have: &Have, state: State) -> Option<String> {
     match (wish, state) {
         (Wish::Outside(reason), _) => Some(format!("the pod {reason}")),
-        (Wish::Captured(_), State::Waiting) if have.netns.is_none() => Some("no process of the pod is running yet".to_owned()),
+        (Wish::Captured(capture), State::Waiting) if have.netns.is_none() => lost(capture).or_else(|| Some("no process of the pod is running yet".to_owned())),
         (Wish::Captured(_), State::Waiting) => Some(
             "the proxy has not answered yet: it is slow or busy, see its log and its CPU limit".to_owned(),
         ),
@@ -86,10 +86,12 @@ fn reason(wish: &Wish, have: &Have, state: State) -> Option<String> {
              until they end"
                 .to_owned(),
         ),
-        (Wish::Captured(Capture { lost, .. }), _) => {
-            let (ip, owner) = lost.first()?;
-            Some(format!("its address {ip} belongs to the newer pod {owner}"))
-        }
+        (Wish::Captured(capture), _) => lost(capture),
         _ => None,
     }
+}
+
+fn lost(capture: &Capture) -> Option<String> {
+    let (ip, owner) = capture.lost.first()?;
+    Some(format!("its address {ip} belongs to the newer pod {owner}"))
 }
