@@ -10,6 +10,9 @@ use crate::labels::{
 };
 use crate::selector::{EnablementSelector, istio_defaults};
 
+/// Characters of a value that means nothing which are told: anybody may write 256 KiB there.
+const MOST_TOLD: usize = 60;
+
 /// What the node's configuration says about enrolment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rules {
@@ -204,9 +207,17 @@ impl Annotations<'_> {
     fn warn(&mut self, name: &str, text: &str, problem: &str, fix: String) {
         self.warnings.push(BadObject {
             object: format!("pod {}/{}", self.pod.pod.namespace, self.pod.pod.name),
-            problem: format!("annotation {name} is ignored: {text:?} {problem}"),
+            problem: format!("annotation {name} is ignored: {:?} {problem}", shortened(text)),
             fix,
         });
+    }
+}
+
+/// A value to be told: its beginning says enough of one that means nothing.
+fn shortened(text: &str) -> String {
+    match text.char_indices().nth(MOST_TOLD) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
     }
 }
 

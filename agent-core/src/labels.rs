@@ -37,3 +37,14 @@ pub const CLIENT_ADDRESS: &str = "meshgate.io/client-address";
 pub const CLIENT_ADDRESS_SOCKET: &str = "socket";
 /// Value of [`CLIENT_ADDRESS`]: the packets carry it too, for gVisor, Kata and packet filters in the pod.
 pub const CLIENT_ADDRESS_WIRE: &str = "wire";
+
+/// Every annotation of a pod that a rule reads.
+pub const ANNOTATIONS: &[&str] = &[
+    SIDECAR_STATUS,
+    REDIRECTION,
+    BYPASS_INBOUND_CAPTURE,
+    DNS_CAPTURE,
+    REROUTE_VIRTUAL_INTERFACES,
+    STATIC_POD_UID,
+    CLIENT_ADDRESS,
+];

@@ -48,7 +48,7 @@ use crate::source::status::{KubeStatus, NoStatus};
 use crate::sys;
 use crate::zds::{self, Zds};
 use account::Account;
-use end::End;
+use end::{End, Signals};
 use installation::Installation;
 use operation::Operation;
 use proxies::{TurnedAway, on_connect};
@@ -63,6 +63,7 @@ const FACTS: usize = 1024;
 /// # Errors
 /// When it cannot start, or a part that it cannot do without ends.
 pub async fn run(paths: &Paths, args: &RunArgs, log: &Log) -> anyhow::Result<Departure> {
+    let signals = Signals::listen()?;
     let folder = RunFolder::take(&paths.run_dir)?;
     let place = args.place();
     // Before anything is attached: wrong settings change nothing on the node.
@@ -78,6 +79,7 @@ pub async fn run(paths: &Paths, args: &RunArgs, log: &Log) -> anyhow::Result<Dep
     let node = node(paths, args, &place)?;
     let (facts, received) = mpsc::channel(FACTS);
     let parts = Parts {
+        signals,
         folder,
         paths,
         args,
@@ -116,6 +118,7 @@ pub async fn run(paths: &Paths, args: &RunArgs, log: &Log) -> anyhow::Result<Dep
 
 /// What does not depend on the source.
 struct Parts<'a> {
+    signals: Signals,
     folder: RunFolder,
     paths: &'a Paths,
     args: &'a RunArgs,
@@ -218,6 +221,7 @@ async fn serve<S: PodStatus + 'static, E: PodEvents>(
     source_name: &str,
 ) -> anyhow::Result<Departure> {
     let Parts {
+        mut signals,
         folder,
         paths,
         args,
@@ -304,7 +308,7 @@ async fn serve<S: PodStatus + 'static, E: PodEvents>(
         ended = host_rules::remove(&handle, paths) => ended,
         ended = installation.run() => ended,
         ended = start(&zds, &handle, paths, &watch, &end) => ended,
-        departure = end.told() => return departure,
+        departure = end.told(&mut signals) => return Ok(departure),
     };
     ended.map(|()| Departure::Stays {
         why: "a part of the agent has ended".to_owned(),
@@ -362,7 +366,10 @@ pub fn until_told_to_stop() -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    runtime.block_on(end::signalled())
+    runtime.block_on(async {
+        Signals::listen()?.told().await;
+        Ok(())
+    })
 }
 
 /// Starts the log.

@@ -36,6 +36,11 @@ fn manifests_that_cannot_be_used_are_named_and_change_nothing_else() -> Result<(
         ),
         (with("/metadata/uid", json!(long_uid)), "Pod default/bad", "uid"),
         (
+            with("/metadata/name", json!("bad\u{1b}[2J\nfake")),
+            "Pod default/bad\\u{1b}[2J\\nfake",
+            "control characters",
+        ),
+        (
             with("/metadata/labels", json!({ "a": 1 })),
             "Pod default/bad",
             "labels",

@@ -1,13 +1,15 @@
 //! What the binary needs of its surroundings: privileges, which `preflight` asks for, and a bpffs, which it mounts.
 
-use std::path::Path;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use agent::datapath::plan::MAPS;
 use anyhow::{Context, Result};
 use serde_json::Value;
 use tests::process::said;
-use tests::{Agent, Node, programs, requires};
+use tests::{Agent, Mesh, Node, PodSpec, programs, requires};
 
 /// A verb of this node by another program that starts it.
 fn through(node: &Node, agent: &Agent, wrapper: &[&str], verb: &[&str]) -> Result<Command> {
@@ -92,5 +94,48 @@ fn a_missing_bpffs_is_mounted() -> Result<()> {
     assert_eq!(code, Some(0), "{out}{err}");
     assert!(out.contains(&format!("bpf_fs\n{}\n", MAPS.len())), "{out}{err}");
     assert!(err.contains("mounted"), "{err}");
+    Ok(())
+}
+
+/// The agent as a program that begins with this shell command.
+fn started_by(mesh: &Mesh, beginning: &str) -> Result<PathBuf> {
+    let program = mesh.node.run_dir().join("started-by.sh");
+    let meshgate = programs::find("meshgate")?;
+    fs::write(
+        &program,
+        format!("#!/bin/sh\n{beginning} {} \"$@\"\n", meshgate.display()),
+    )?;
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755))?;
+    Ok(program)
+}
+
+#[test]
+fn processes_of_a_pod_that_may_not_be_looked_at_are_told_and_not_taken_for_none() -> Result<()> {
+    if !requires::root("processes_of_a_pod_that_may_not_be_looked_at_are_told_and_not_taken_for_none") {
+        return Ok(());
+    }
+    let setpriv = "exec setpriv --bounding-set=-sys_ptrace --inh-caps=-sys_ptrace";
+    let hidden = format!(
+        "[ -n \"$PROC\" ] || PROC=1 exec unshare -m \"$0\" \"$@\"\nmount -t proc -o hidepid=4 proc /proc\n{setpriv}"
+    );
+    for (beginning, told) in [(setpriv, "may not be looked at"), (&hidden, "hidepid")] {
+        let mut mesh = Mesh::new()?;
+        let _servers = mesh.serve()?;
+        mesh.agent.kill9();
+        mesh.agent.replace_program(&started_by(&mesh, beginning)?);
+        mesh.agent.spawn()?;
+        mesh.agent.wait_until_ready()?;
+        let pod = mesh.node.pod_with(PodSpec::new("unseen").ambient())?;
+        mesh.node.apply(&[&pod])?;
+        let found = mesh.agent.wait_for_problem("default/unseen")?;
+        let problem = found["problem"].to_string();
+        assert!(
+            problem.contains(told) && problem.contains("CAP_SYS_PTRACE"),
+            "{problem}"
+        );
+        mesh.agent.says_in_status("CAP_SYS_PTRACE")?;
+        // Who was captured before stays so.
+        mesh.check()?;
+    }
     Ok(())
 }

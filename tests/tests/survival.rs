@@ -55,6 +55,30 @@ fn nothing_escapes_and_nothing_fails_while_the_agent_is_killed_fifty_times() -> 
 }
 
 #[test]
+fn an_agent_that_is_told_to_stop_while_it_starts_ends_in_order() -> Result<()> {
+    if !requires::root("an_agent_that_is_told_to_stop_while_it_starts_ends_in_order") {
+        return Ok(());
+    }
+    let mut mesh = Mesh::new()?;
+    let _servers = mesh.serve()?;
+    for _ in 0..5 {
+        mesh.agent.kill9();
+        mesh.agent.spawn()?;
+        // The first that it says; programs are not loaded yet.
+        mesh.agent.wait_for_log("/healthz and /readyz can be asked")?;
+        let status = mesh.agent.stop()?;
+        assert!(status.success(), "{status}: {}", mesh.agent.log());
+        let log = mesh.agent.log();
+        let last = log.lines().last().unwrap_or_default();
+        assert!(last.contains("stopping"), "{log}");
+        mesh.check()?;
+    }
+    mesh.agent.spawn()?;
+    mesh.agent.wait_until_ready()?;
+    mesh.check()
+}
+
+#[test]
 fn an_escape_would_be_seen() -> Result<()> {
     if !requires::root("an_escape_would_be_seen") {
         return Ok(());

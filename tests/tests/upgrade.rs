@@ -136,6 +136,11 @@ fn rows_that_somebody_spoiled_are_repaired() -> Result<()> {
         pods.put(&key(0xdead), &pod)?;
         pods.put(&key(client), &[&[9; 8], &pod[8..]].concat())?;
         names.remove(&key(server))?;
+        // A second unnamed network, and one whose name is no text.
+        let networks = pins.map("NETWORKS")?;
+        let unnamed = networks.get(&0_u32.to_ne_bytes())?;
+        networks.put(&9_u32.to_ne_bytes(), &unnamed)?;
+        networks.put(&u32::MAX.to_ne_bytes(), &vec![0xff; unnamed.len()])?;
         Ok(())
     };
     mesh.agent.kill9();

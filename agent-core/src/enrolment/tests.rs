@@ -300,3 +300,13 @@ fn reasons_have_distinct_names_in_snake_case() {
             .all(|name| name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_'))
     );
 }
+
+#[test]
+fn of_a_long_value_that_means_nothing_the_beginning_is_told() {
+    let options = options_with(&[(DNS_CAPTURE, &"é".repeat(100_000))], true);
+    let problem = &options.warnings[0].problem;
+    assert!(
+        problem.contains("éé…\" is not a boolean") && problem.len() < 250,
+        "{problem}"
+    );
+}

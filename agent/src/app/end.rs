@@ -2,7 +2,7 @@
 //! either way.
 
 use agent_core::departure::{self, Departure};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::config::LifecycleArgs;
 use crate::source::connection::Connection;
@@ -42,9 +42,9 @@ impl End {
         }
     }
 
-    /// Waits for SIGTERM or SIGINT, then decides.
-    pub(super) async fn told(&self) -> anyhow::Result<Departure> {
-        signalled().await?;
+    /// Waits for a signal, then decides.
+    pub(super) async fn told(&self, signals: &mut Signals) -> Departure {
+        signals.told().await;
         let departure = self.departure().await;
         match &departure {
             Departure::Stays { why } => {
@@ -56,7 +56,7 @@ impl End {
                 );
             }
         }
-        Ok(departure)
+        departure
     }
 
     async fn departure(&self) -> Departure {
@@ -71,13 +71,27 @@ impl End {
     }
 }
 
-/// Waits for SIGTERM or SIGINT.
-pub(super) async fn signalled() -> anyhow::Result<()> {
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
+/// SIGTERM and SIGINT. They are heard from when this is made: one that comes while the agent still starts waits here, and
+/// does not kill an agent that has not asked yet whether it is to take the plugin with it.
+pub(super) struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    /// Begins to listen.
+    pub(super) fn listen() -> anyhow::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
     }
-    Ok(())
+
+    /// Waits for one of them.
+    pub(super) async fn told(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
 }

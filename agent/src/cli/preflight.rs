@@ -92,7 +92,7 @@ fn condition(name: &str, result: &'static str, effect: impl Into<String>, fix: i
     }
 }
 
-/// Capabilities by number: NET_ADMIN, SYS_ADMIN, SYS_PTRACE (for listeners older than the agent).
+/// Capabilities by number: NET_ADMIN, SYS_ADMIN, SYS_PTRACE (to look at processes of pods).
 const CAPABILITIES: [(u32, &str); 3] = [
     (12, "CAP_NET_ADMIN"),
     (21, "CAP_SYS_ADMIN"),

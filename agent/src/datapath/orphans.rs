@@ -10,15 +10,21 @@ use aya::maps::MapError;
 use super::tables::{Tables, TablesError, map_error};
 
 /// Removes the orphans and returns how many there were. Pods are known by their rows in `NAMES`, and a pod that should be
-/// captured must be there before: its row in `PODS` may be all that captures it. `addresses` are those of all pods.
+/// captured must be there before: its row in `PODS` may be all that captures it. `addresses` are those of all pods, and
+/// `networks` the ids of the networks that they are in.
 ///
 /// # Errors
 /// When a map cannot be read or written.
-pub fn sweep(tables: &mut Tables, addresses: &HashSet<AddressKey>) -> Result<usize, TablesError> {
+pub fn sweep(
+    tables: &mut Tables,
+    addresses: &HashSet<AddressKey>,
+    networks: &HashSet<u32>,
+) -> Result<usize, TablesError> {
     let names: HashSet<_> = all(tables.names.keys(), "NAMES")?;
     let pods = orphans(all(tables.pods.keys(), "PODS")?, &names);
     let addresses = orphans(all(tables.addresses.keys(), "ADDRESSES")?, addresses);
     let counters = orphans(all(tables.counters.keys(), "COUNTERS")?, &with_node(names));
+    let networks = orphans(all(tables.networks.keys(), "NETWORKS")?, networks);
     for key in &pods {
         tables.pods.remove(key).map_err(map_error("PODS"))?;
     }
@@ -28,7 +34,10 @@ pub fn sweep(tables: &mut Tables, addresses: &HashSet<AddressKey>) -> Result<usi
     for key in &counters {
         tables.counters.remove(key).map_err(map_error("COUNTERS"))?;
     }
-    Ok(pods.len() + addresses.len() + counters.len())
+    for id in &networks {
+        tables.networks.remove(id).map_err(map_error("NETWORKS"))?;
+    }
+    Ok(pods.len() + addresses.len() + counters.len() + networks.len())
 }
 
 fn all<T, C: FromIterator<T>>(

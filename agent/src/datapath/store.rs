@@ -2,7 +2,7 @@
 //! first and goes last, so that a restarted agent knows of whatever may be left; `PODS` comes last and goes first, for
 //! with that row the hooks act.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Display;
 
 use agent_common::address::{AddressKey, AddressOwner};
@@ -21,6 +21,8 @@ use crate::ports::PortError;
 
 /// `BPF_ANY`: make or replace.
 const ANY: u64 = 0;
+/// Id of the network without a name.
+const UNNAMED: u32 = 0;
 
 /// The maps, and what this process knows to be in them.
 pub struct Store {
@@ -39,10 +41,9 @@ impl Store {
     pub fn open(tables: Tables, node_network: NetworkName) -> Result<Self, PortError> {
         let unreadable = |error: &dyn Display| error_of("read", "maps", error, true);
         let networks = tables.network_names().map_err(|error| unreadable(&error))?;
-        let networks = networks.into_iter().map(|(id, name)| (name, id)).collect();
         Ok(Self {
             tables,
-            networks,
+            networks: ids(networks),
             entries: HashMap::new(),
             node_network,
         })
@@ -74,7 +75,7 @@ impl Store {
     /// When a map refuses.
     pub fn write_settings(&mut self, node_netns: NetnsCookie) -> Result<(), PortError> {
         let unnamed = self.intern(&NetworkName::default())?;
-        debug_assert_eq!(unnamed, 0, "the unnamed network is interned first");
+        debug_assert_eq!(unnamed, UNNAMED, "the unnamed network is interned first");
         let node_network = self.intern(&self.node_network.clone())?;
         let settings = Settings {
             node_netns: node_netns.0,
@@ -178,7 +179,10 @@ impl Store {
         };
         let addresses = self.entries.values().filter_map(of_pod).flatten();
         let addresses = addresses.map(|(address, _)| address).collect();
-        orphans::sweep(&mut self.tables, &addresses).map_err(|error| error_of("sweep", "maps", &error, true))
+        self.forget_networks()?;
+        let networks = self.networks.values().copied().collect();
+        orphans::sweep(&mut self.tables, &addresses, &networks)
+            .map_err(|error| error_of("sweep", "maps", &error, true))
     }
 
     /// The pods that are captured, or half so.
@@ -291,6 +295,18 @@ impl Store {
     }
 }
 
+/// Ids by name, the lowest of each. The unnamed network has id 0 and nobody else has: what somebody wrote besides is as if
+/// it were not there, and goes with the rows that belong to no pod.
+fn ids(rows: BTreeMap<u32, NetworkName>) -> HashMap<NetworkName, u32> {
+    let mut ids = HashMap::new();
+    for (id, name) in rows {
+        if name.0.is_empty() == (id == UNNAMED) {
+            ids.entry(name).or_insert(id);
+        }
+    }
+    ids
+}
+
 fn key(netns: NetnsCookie) -> NetnsKey {
     NetnsKey { netns: netns.0 }
 }
@@ -317,4 +333,19 @@ fn map_error(name: &'static str, error: &MapError) -> PortError {
         text
     };
     error_of("write map", name, &cause, true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whatever_the_rows_say_the_unnamed_network_has_the_first_id_and_each_name_one() {
+        let rows = [(0, "spoiled"), (3, "east"), (7, "east"), (9, "")];
+        let rows = rows.map(|(id, name)| (id, NetworkName::from(name)));
+        let expected = HashMap::from([(NetworkName::from("east"), 3)]);
+        assert_eq!(ids(rows.into()), expected);
+        let right = [(0, NetworkName::default()), (1, NetworkName::from("east"))];
+        assert_eq!(ids(right.into()).len(), 2);
+    }
 }

@@ -38,9 +38,20 @@ impl CgroupFinder {
         })
     }
 
-    /// The oldest process in each network namespace, oldest first. Processes that end meanwhile are left out.
-    fn candidates(&self, pids: &[u32]) -> Vec<Candidate> {
-        let mut candidates: Vec<_> = pids.iter().filter_map(|pid| self.candidate(*pid)).collect();
+    /// The oldest process in each network namespace, oldest first. Processes that end meanwhile are left out; those that
+    /// live and may not be looked at are told in `unseen`: who took them for ended would wait for ever without a word.
+    fn candidates(&self, pids: &[u32], unseen: &mut String) -> Vec<Candidate> {
+        let mut candidates = Vec::new();
+        for pid in pids {
+            match self.candidate(*pid) {
+                Ok(candidate) => candidates.push(candidate),
+                Err(error) => {
+                    if let Some(why) = self.proc.why_unseen(*pid, &error) {
+                        let _ = write!(unseen, "; process {pid} {why}");
+                    }
+                }
+            }
+        }
         candidates.sort_by_key(|candidate| (candidate.start_time, candidate.pid));
         let mut seen = Vec::new();
         candidates.retain(|candidate| {
@@ -51,12 +62,11 @@ impl CgroupFinder {
         candidates
     }
 
-    fn candidate(&self, pid: u32) -> Option<Candidate> {
-        let start_time = self.proc.start_time(pid).ok()?;
-        Some(Candidate {
+    fn candidate(&self, pid: u32) -> io::Result<Candidate> {
+        Ok(Candidate {
             pid,
-            start_time,
-            netns: self.proc.netns_id(pid).ok()?,
+            start_time: self.proc.start_time(pid)?,
+            netns: self.proc.netns_id(pid)?,
         })
     }
 
@@ -88,7 +98,7 @@ impl FindNetns for CgroupFinder {
             )
         })?;
         let mut rejected = String::new();
-        for candidate in self.candidates(&pids) {
+        for candidate in self.candidates(&pids, &mut rejected) {
             match self.examine(&candidate, addresses) {
                 Ok(netns) => return Ok(Some(netns)),
                 Err(why) => {

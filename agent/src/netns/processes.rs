@@ -79,6 +79,22 @@ impl Proc {
             .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "/proc/PID/stat has no field 22"))
     }
 
+    /// Why a process that lives cannot be looked at; `None` when it has ended, which is no reason to complain.
+    pub(super) fn why_unseen(&self, pid: u32, error: &io::Error) -> Option<String> {
+        match error.kind() {
+            io::ErrorKind::PermissionDenied => Some(format!(
+                "may not be looked at ({error}): the agent needs CAP_SYS_PTRACE"
+            )),
+            io::ErrorKind::NotFound if is_alive(pid) && !self.root.join(pid.to_string()).exists() => {
+                Some(format!(
+                    "is hidden by the procfs at {} (hidepid): the agent needs CAP_SYS_PTRACE",
+                    self.root.display()
+                ))
+            }
+            _ => None,
+        }
+    }
+
     /// A file that tells of the process.
     pub(super) fn read(&self, pid: u32, name: &str) -> io::Result<String> {
         fs::read_to_string(self.path(pid, name))
@@ -119,6 +135,12 @@ impl Proc {
         }
         Ok(pods)
     }
+}
+
+/// Whether there is a process of this number; one that may not be signalled is there too.
+fn is_alive(pid: u32) -> bool {
+    let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
+    pid.is_some_and(|pid| rustix::process::test_kill_process(pid) != Err(rustix::io::Errno::SRCH))
 }
 
 /// Field 22 of `/proc/PID/stat` (proc_pid_stat(5)). Field 2, the name, may hold spaces and parentheses.

@@ -1,10 +1,11 @@
 //! Kubernetes objects → facts: only what the rules read is kept, and what cannot be used is refused with the object,
 //! the field and the fix.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use agent_core::facts::{BadObject, NamespaceFacts, Phase, PodFacts, StringMap};
 use agent_core::ids::{ClusterId, NamespaceRef, NodeRef, PodRef, PodUid};
+use agent_core::labels::ANNOTATIONS;
 use k8s_openapi::api::core::v1::{Pod, PodSpec, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
@@ -15,8 +16,9 @@ pub const MAX_NAMESPACE: usize = 63;
 /// Longest pod name in bytes (an RFC 1123 subdomain).
 pub const MAX_NAME: usize = 253;
 
-/// `kubectl apply` keeps a copy of the whole object here: large, and no rule reads it.
-const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+/// Longest value of an annotation in bytes that is kept, of the 256 KiB that a pod may carry: what is longer means nothing
+/// to any rule, and stays meaningless when it is cut.
+const MAX_ANNOTATION: usize = 1024;
 
 /// The facts of a pod.
 ///
@@ -83,16 +85,34 @@ pub fn namespace(cluster: &ClusterId, metadata: &ObjectMeta) -> Result<Namespace
 #[must_use]
 pub fn pod_object(metadata: &ObjectMeta) -> String {
     let (namespace, name) = pod_name(metadata);
-    format!(
-        "Pod {namespace}/{}",
-        if name.is_empty() { "(no name)" } else { &name }
-    )
+    format!("Pod {}/{}", printable(&namespace), named(&name))
 }
 
 /// What a namespace is called in messages: `Namespace name`.
 #[must_use]
 pub fn namespace_object(metadata: &ObjectMeta) -> String {
-    format!("Namespace {}", metadata.name.as_deref().unwrap_or("(no name)"))
+    format!(
+        "Namespace {}",
+        named(metadata.name.as_deref().unwrap_or_default())
+    )
+}
+
+fn named(name: &str) -> String {
+    if name.is_empty() {
+        return "(no name)".to_owned();
+    }
+    printable(name)
+}
+
+/// Names that are refused are told too, to terminals among others.
+fn printable(name: &str) -> String {
+    name.chars()
+        .flat_map(|char| {
+            let escaped = char.is_control().then(|| char.escape_debug());
+            let plain = escaped.is_none().then_some(char);
+            escaped.into_iter().flatten().chain(plain)
+        })
+        .collect()
 }
 
 /// Namespace and name of a pod; a pod that names no namespace is in `default`, as for kubectl.
@@ -132,6 +152,11 @@ fn checked(field: &str, value: &str, longest: usize) -> Result<(), Refusal> {
             "set it to the pod's UID (kubectl get pod -o yaml prints it); it tells this pod from a later one",
         )),
         0 => Err((format!("{field} is missing"), "set it to the name of the object")),
+        // They would end a row of the maps early, and write to people's terminals.
+        _ if value.contains(char::is_control) => Err((
+            format!("{field} {value:?} has control characters"),
+            "write it as Kubernetes has it",
+        )),
         _ if length > longest => Err((
             format!("{field} has {length} bytes, more than {longest}"),
             "shorten it to what Kubernetes allows",
@@ -150,10 +175,16 @@ fn service_account(spec: Option<&PodSpec>) -> String {
         .unwrap_or_else(|| "default".to_owned())
 }
 
+/// Those that a rule reads: whoever may make pods could fill the agent's memory with the others.
 fn annotations(metadata: &ObjectMeta) -> StringMap {
-    let mut annotations = metadata.annotations.clone().unwrap_or_default();
-    annotations.remove(LAST_APPLIED);
-    annotations
+    let all = metadata.annotations.iter().flatten();
+    all.filter(|(name, _)| ANNOTATIONS.contains(&name.as_str()))
+        .map(|(name, value)| (name.clone(), beginning(value, MAX_ANNOTATION).to_owned()))
+        .collect()
+}
+
+fn beginning(text: &str, longest: usize) -> &str {
+    &text[..text.floor_char_boundary(longest)]
 }
 
 fn phase(status: Option<&PodStatus>) -> Phase {
@@ -169,19 +200,21 @@ fn addresses(status: Option<&PodStatus>) -> Result<Vec<IpAddr>, Refusal> {
     let Some(status) = status else {
         return Ok(Vec::new());
     };
-    match status.pod_ips.as_deref() {
+    let mut ips: Vec<IpAddr> = match status.pod_ips.as_deref() {
         Some([]) | None => status
             .pod_ip
             .iter()
             .filter(|ip| !ip.is_empty())
             .map(|ip| address("status.podIP", ip))
-            .collect(),
+            .collect::<Result<_, _>>(),
         Some(ips) => ips
             .iter()
             .enumerate()
             .map(|(index, ip)| address(&format!("status.podIPs[{index}].ip"), &ip.ip))
             .collect(),
-    }
+    }?;
+    ips.retain(|ip| !is_nobodys(ip));
+    Ok(ips)
 }
 
 fn containers(status: Option<&PodStatus>) -> Vec<String> {
@@ -201,4 +234,10 @@ fn address(field: &str, text: &str) -> Result<IpAddr, Refusal> {
             "write an IPv4 or IPv6 address without prefix length or zone",
         )
     })
+}
+
+/// An address that no interface of a pod has for itself. In the maps it would be one of the pod's own, and what the pod
+/// sends would come from there. Pods in the network of a node that calls itself 127.0.0.1 have such, hence no complaint.
+fn is_nobodys(ip: &IpAddr) -> bool {
+    ip.is_unspecified() || ip.is_loopback() || ip.is_multicast() || *ip == IpAddr::V4(Ipv4Addr::BROADCAST)
 }

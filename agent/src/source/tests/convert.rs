@@ -171,6 +171,16 @@ fn a_bad_pod_is_refused_with_object_field_and_fix() {
             "Pod shop/web",
             "status.podIP \"web\" is not an IP address",
         ),
+        (
+            json!({"metadata": {"uid": "u\0x"}}),
+            "Pod shop/web",
+            "metadata.uid \"u\\0x\" has control characters",
+        ),
+        (
+            json!({"metadata": {"name": "a\nb", "namespace": "c\u{1b}[2J"}}),
+            "Pod c\\u{1b}[2J/a\\nb",
+            "metadata.name \"a\\nb\" has control characters",
+        ),
     ];
     for (patch, object, problem) in table {
         let bad = parsed(&merged(&patch)).unwrap_err();
@@ -181,6 +191,47 @@ fn a_bad_pod_is_refused_with_object_field_and_fix() {
         );
         assert!(!bad.fix.is_empty(), "{patch}");
     }
+}
+
+#[test]
+fn addresses_that_no_pod_can_have_are_not_the_pods() {
+    let table = [
+        "0.0.0.0",
+        "::",
+        "127.15.1.1",
+        "::1",
+        "::ffff:127.0.0.1",
+        "224.0.0.1",
+        "ff02::1",
+        "255.255.255.255",
+    ];
+    for ip in table {
+        let ips = |status: Value| parsed(&merged(&json!({ "status": status }))).unwrap().ips;
+        let two = ips(json!({"podIPs": [{"ip": ip}, {"ip": "10.0.0.1"}]}));
+        assert_eq!(two, ["10.0.0.1".parse::<IpAddr>().unwrap()], "{ip}");
+        assert_eq!(ips(json!({ "podIP": ip })), [] as [IpAddr; 0], "{ip}");
+    }
+}
+
+#[test]
+fn of_the_annotations_only_those_that_a_rule_reads_are_kept_and_of_these_the_beginning() {
+    let long = "é".repeat(100_000);
+    let facts = parsed(&merged(&json!({"metadata": {"annotations": {
+        "example.com/large": long, "ambient.istio.io/dns-capture": long, "sidecar.istio.io/status": "",
+    }}})))
+    .unwrap();
+    let kept: Vec<_> = facts
+        .annotations
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.len()))
+        .collect();
+    assert_eq!(
+        kept,
+        [
+            ("ambient.istio.io/dns-capture", 1024),
+            ("sidecar.istio.io/status", 0)
+        ]
+    );
 }
 
 #[test]
