@@ -57,6 +57,8 @@ pub(crate) struct Clients {
     pub(crate) name: &'static str,
     /// Connections at the same time. For one more the oldest goes that has not asked anything; while all have, it waits.
     pub(crate) at_once: usize,
+    /// Their requests count also when they hang up without waiting for the answer.
+    pub(crate) are_heard_out: bool,
 }
 
 /// A connection that is served.
@@ -89,7 +91,7 @@ where
     R: Fn(Request<Incoming>) -> F + Clone + Send + Sync + 'static,
     F: Future<Output = Response<Full<Bytes>>> + Send + 'static,
 {
-    let Clients { name, at_once } = clients;
+    let Clients { name, at_once, .. } = clients;
     let mut connections = JoinSet::new();
     let mut served = VecDeque::new();
     let mut waiting = None;
@@ -114,7 +116,7 @@ where
             && let Some(stream) = waiting.take()
         {
             let asked = Arc::<AtomicUsize>::default();
-            let task = connections.spawn(converse(stream, name, respond.clone(), asked.clone()));
+            let task = connections.spawn(converse(stream, clients, respond.clone(), asked.clone()));
             served.push_back(Served { task, asked });
         }
     }
@@ -123,7 +125,7 @@ where
 /// One connection, to its end.
 async fn converse<R, F>(
     stream: impl AsyncRead + AsyncWrite + Unpin,
-    name: &'static str,
+    clients: Clients,
     respond: R,
     asked: Arc<AtomicUsize>,
 ) where
@@ -143,9 +145,10 @@ async fn converse<R, F>(
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(REQUEST_TIMEOUT)
+        .half_close(clients.are_heard_out)
         .serve_connection(TokioIo::new(stream), answer)
         .await;
     if let Err(error) = served {
-        tracing::debug!("the connection of {name} ended: {}", chain(&error));
+        tracing::debug!("the connection of {} ended: {}", clients.name, chain(&error));
     }
 }

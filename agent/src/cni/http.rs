@@ -21,6 +21,7 @@ const SOCKET_MODE: u32 = 0o666;
 const PLUGINS: Clients = Clients {
     name: "a CNI plugin",
     at_once: 512,
+    are_heard_out: false,
 };
 
 /// Status and text of an answer.
@@ -33,6 +34,8 @@ pub(super) struct Service {
     pub(super) path: &'static str,
     /// Longest body in bytes.
     pub(super) longest: usize,
+    /// What was posted counts also when the plugin does not wait for the answer.
+    pub(super) is_a_report: bool,
 }
 
 /// A socket, open.
@@ -61,7 +64,11 @@ impl HttpSocket {
         F: Future<Output = Answer> + Send + 'static,
     {
         let answer = Arc::new(answer);
-        http::serve(self.0, PLUGINS, move |request| {
+        let clients = Clients {
+            are_heard_out: service.is_a_report,
+            ..PLUGINS
+        };
+        http::serve(self.0, clients, move |request| {
             respond(request, service, answer.clone())
         })
         .await

@@ -16,6 +16,7 @@ use crate::socket_file::BindError;
 const SERVICE: Service = Service {
     path: log::PATH,
     longest: 1 << 20,
+    is_a_report: true,
 };
 
 /// The socket, open.

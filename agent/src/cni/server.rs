@@ -18,6 +18,7 @@ use crate::socket_file::BindError;
 const SERVICE: Service = Service {
     path: event::PATH,
     longest: 64 << 10,
+    is_a_report: false,
 };
 
 /// The socket, open.

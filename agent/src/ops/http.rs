@@ -17,6 +17,7 @@ use crate::http::{self, Clients};
 const CLIENTS: Clients = Clients {
     name: "an HTTP client",
     at_once: 32,
+    are_heard_out: false,
 };
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 64;
