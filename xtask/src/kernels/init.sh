@@ -13,7 +13,7 @@ $b mount -t sysfs sys /new/sys
 $b mount -t devtmpfs dev /new/dev
 $b mount -t cgroup2 cgroup /new/sys/fs/cgroup
 $b mount -t bpf bpf /new/sys/fs/bpf
-for folder in /tmp /run; do $b mount -t tmpfs own /new$folder; done
+$b mount -t tmpfs own /new/run
 release=$($b uname -r)
 $b mkdir -p /new/lib/modules/$release
 $b mount --bind "/host$($b cat /kernel)/lib/modules/$release" /new/lib/modules/$release

@@ -134,7 +134,9 @@ fn binaries_of(workspace: &Workspace, tests: &[&str]) -> anyhow::Result<Vec<Stri
 /// What the guest does.
 fn script(workspace: &Workspace, binaries: &[String]) -> String {
     let quoted = |text: &str| format!("'{}'", text.replace('\'', r"'\''"));
-    let mut lines = vec!["export PATH=/usr/sbin:/usr/bin:/sbin:/bin MESHGATE_SLOWER=10".to_owned()];
+    // Not /tmp, where the checkout itself may be.
+    let mut lines =
+        vec!["export PATH=/usr/sbin:/usr/bin:/sbin:/bin TMPDIR=/run MESHGATE_SLOWER=10".to_owned()];
     for (name, value) in environment(workspace) {
         lines.push(format!("export {name}={}", quoted(&value.to_string_lossy())));
     }
