@@ -144,7 +144,10 @@ fn script(workspace: &Workspace, binaries: &[String]) -> String {
     let tests: &Path = &workspace.root.join("tests");
     lines.push(format!("cd {}", quoted(&tests.display().to_string())));
     for binary in binaries {
-        lines.push(format!("{} --test-threads=2 --show-output", quoted(binary)));
+        lines.push(format!(
+            "{} --test-threads=2 --show-output --color=never",
+            quoted(binary)
+        ));
     }
     lines.join("\n")
 }
