@@ -154,7 +154,11 @@ fn the_proxy_refuses_calls_to_its_own_ports_and_its_hbone_port_is_passed_by() ->
         ] {
             let destination = SocketAddr::new(server, port);
             let seen = mesh.outside.load(&["connect", &destination.to_string()])?;
-            assert_eq!(seen["read"], "ECONNRESET", "{seen}");
+            // A slow client hears of it before connect() returns.
+            assert!(
+                [&seen["read"], &seen["connect"]].contains(&&Value::from("ECONNRESET")),
+                "{seen}"
+            );
             let refused = mesh.proxy.wait_for_connection(direction, destination)?;
             assert_eq!(refused.peer.ip(), client);
             assert_ne!(refused.result, "ok");

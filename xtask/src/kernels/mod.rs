@@ -20,7 +20,7 @@ use crate::workspace::Workspace;
 pub(crate) use fetch::{fetch, modules};
 
 /// Tests that show on a kernel that capture works: emulation is some ten times slower, so no more of them each time.
-pub(crate) const ESSENTIAL: &[&str] = &["capture", "outbound", "inbound"];
+pub(crate) const ESSENTIAL: &[&str] = &["capture", "outbound"];
 /// All tests of the datapath, for who asks for one kernel.
 pub(crate) const DATAPATH: &[&str] = &[
     "capture",
